@@ -1,0 +1,28 @@
+# seam_add_test(NAME SOURCES a.c ... [TIMEOUT seconds] [PLUGINS kda ...])
+#
+# A Criterion program run by ctest.  PLUGINS are built before it runs; their
+# folder is in the macro SEAM_TEST_PLUGIN_DIR, the source tree in
+# SEAM_TEST_SOURCE_DIR, the build tree in SEAM_TEST_BINARY_DIR.
+pkg_check_modules(CRITERION REQUIRED IMPORTED_TARGET criterion)
+
+function(seam_add_test name)
+  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;PLUGINS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  add_executable(test_${name} ${T_SOURCES})
+  target_link_libraries(test_${name} PRIVATE
+    seam_core PkgConfig::CRITERION Threads::Threads m)
+  # Criterion's macros declare what they define and shadow on purpose.
+  target_compile_options(test_${name} PRIVATE
+    -Wno-missing-prototypes -Wno-shadow -Wno-pedantic)
+  target_compile_definitions(test_${name} PRIVATE
+    SEAM_TEST_PLUGIN_DIR="${CMAKE_BINARY_DIR}/plugins"
+    SEAM_TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    SEAM_TEST_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  if(T_PLUGINS)
+    add_dependencies(test_${name} ${T_PLUGINS})
+  endif()
+  add_test(NAME ${name} COMMAND test_${name} --jobs 2)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT})
+endfunction()
