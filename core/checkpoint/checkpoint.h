@@ -1,0 +1,75 @@
+/* An open Hugging Face checkpoint folder: configuration, index, mapped shards.
+ *
+ * Tensors are found through weight_map of model.safetensors.index.json alone
+ * (shards may hold stale duplicates); a folder with a single model.safetensors
+ * and no index is accepted.  Everything is validated at open: every indexed
+ * tensor exists in its shard, lies within it, and has the dtype and shape that
+ * config.json implies (model spec 1.4 and 7); no tensor of the model is missing.
+ * Shards stay memory-mapped; a shard truncated later is noticed instead of
+ * killing the process (see seam_checkpoint_lost). */
+#ifndef SEAM_CHECKPOINT_CHECKPOINT_H
+#define SEAM_CHECKPOINT_CHECKPOINT_H
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/checkpoint/model_config.h"
+#include "core/checkpoint/safetensors.h"
+
+struct seam_checkpoint;
+
+/* done of total shards are validated.  [control] */
+typedef void seam_checkpoint_progress(void *ctx, uint32_t done, uint32_t total);
+
+/* log receives the notes: vision tensors skipped, zero points of another
+ * convention, symlinked shards.  Errors name file and key or tensor, what was
+ * found and what was expected.  [control] */
+int seam_checkpoint_open(struct seam_checkpoint **c, const char *dir,
+                         const struct seam_log *log,
+                         seam_checkpoint_progress *progress, void *ctx,
+                         struct seam_error *err);
+void seam_checkpoint_close(struct seam_checkpoint *c);
+
+const char *seam_checkpoint_dir(const struct seam_checkpoint *c);
+const struct seam_model_config *
+seam_checkpoint_config(const struct seam_checkpoint *c);
+/* text_config (or the root where it is flat), borrowed. */
+json_t *seam_checkpoint_text_config(const struct seam_checkpoint *c);
+
+/* One indexed tensor as stored; *data points into the mapping.  NULL: there is
+ * none.  [any] */
+const struct seam_st_tensor *
+seam_checkpoint_find(const struct seam_checkpoint *c, const char *name,
+                     const unsigned char **data);
+
+/* seam_host.weight for MEM_HOST: resolves "@embed", "@head", "@norm" and
+ * "@layer.L.REST", module names (NAME.weight, with NAME.weight_scale_inv as
+ * Q_GROUP of 128 x 128, or NAME.qweight/.qzeros/.scales as Q_GPTQ) and full
+ * names.  A rank above SEAM_MAX_RANK, or data not aligned to its element, is
+ * copied into memory of the checkpoint's own first.  A conv weight [n,1,k] stays
+ * rank 3.  [control] */
+int seam_checkpoint_weight(struct seam_checkpoint *c, const char *name,
+                           struct seam_tensor *out, struct seam_error *err);
+
+/* A side file of the folder by plain name ("chat_template.jinja"), at most 64
+ * MiB, cached; ENOENT.  [control] */
+int seam_checkpoint_file(struct seam_checkpoint *c, const char *name,
+                         struct seam_str *out, struct seam_error *err);
+
+/* Totals for `seam inspect`. */
+struct seam_checkpoint_stats {
+    uint64_t n_indexed, n_files, indexed_bytes, file_bytes;
+    uint64_t n_skipped;        /* vision tensors                              */
+};
+void seam_checkpoint_stats(const struct seam_checkpoint *c,
+                           struct seam_checkpoint_stats *out);
+/* Calls fn for every indexed tensor, in name order. */
+void seam_checkpoint_each(const struct seam_checkpoint *c,
+                          void (*fn)(void *ctx, const struct seam_st_tensor *t),
+                          void *ctx);
+
+/* The first shard whose pages could no longer be read, or NULL while all is
+ * well.  A SIGBUS inside a mapped shard is answered with a page of zeros and
+ * remembered here; the engine looks after every step.  [any] */
+const char *seam_checkpoint_lost(const struct seam_checkpoint *c);
+
+#endif

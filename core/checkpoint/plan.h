@@ -1,0 +1,29 @@
+/* What a model needs in memory (model spec, section 9): arithmetic alone, for
+ * `seam inspect` and for messages.  The engine plans with what the loaded
+ * plugins say they need. */
+#ifndef SEAM_CHECKPOINT_PLAN_H
+#define SEAM_CHECKPOINT_PLAN_H
+
+#include "core/base/buf.h"
+#include "core/checkpoint/checkpoint.h"
+
+/* Bytes for one choice of cache dtypes; ring and convolution state are stored
+ * in conv_dtype, the KDA matrix in state_dtype. */
+struct seam_plan {
+    uint64_t latent_per_token, index_per_token; /* all sparse layers          */
+    uint64_t per_token;                         /* their sum                  */
+    uint64_t per_token_mtp;                     /* with the MTP block         */
+    uint64_t kda_per_seq, conv_per_seq, ring_per_seq;
+    uint64_t per_seq;                           /* their sum                  */
+};
+struct seam_plan seam_plan_of(const struct seam_model_config *m,
+                              uint16_t cache_dtype, uint16_t conv_dtype,
+                              uint16_t state_dtype);
+
+/* The report of `seam inspect DIR [--budget BYTES]`: architecture, tensors and
+ * bytes per component and dtype, the plan by dtype, and for the budget how many
+ * sequences of how many tokens fit. */
+void seam_inspect(const struct seam_checkpoint *c, uint64_t budget,
+                  struct seam_buf *out);
+
+#endif

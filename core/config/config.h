@@ -1,0 +1,127 @@
+/* The server's settings: one table, one struct, and where each value is from.
+ *
+ * Precedence: command line, then environment, then file, then default.  Every
+ * setting has a key path ("server.listen"), an environment variable made from it
+ * (SEAM_SERVER_LISTEN), and the flag --set KEY=VALUE; some have a short flag of
+ * their own.  Whatever is unknown, twice, of the wrong type or out of range is
+ * refused with file, line, key path and the nearest known key; an environment
+ * variable that starts with SEAM_ and names no setting is refused too.
+ * Relative paths in the file are relative to the file's own folder, in flags and
+ * environment to the working directory. */
+#ifndef SEAM_CONFIG_CONFIG_H
+#define SEAM_CONFIG_CONFIG_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+
+/* The parts of the server that a plugin fills.  The key in the file is
+ * plugins.ROLE. */
+enum seam_role {
+    SEAM_ROLE_BACKEND = 0,   /* "backend"           SEAM_KIND_BACKEND         */
+    SEAM_ROLE_LINEAR = 1,    /* "linear_attention"  SEAM_KIND_ATTENTION       */
+    SEAM_ROLE_SPARSE = 2,    /* "sparse_attention"  SEAM_KIND_ATTENTION       */
+    SEAM_ROLE_MOE = 3,       /* "moe"               SEAM_KIND_MOE             */
+    SEAM_ROLE_PARSER = 4,    /* "parser"            SEAM_KIND_PARSER          */
+    SEAM_N_ROLES = 5
+};
+
+extern const char *const seam_role_name[SEAM_N_ROLES];
+extern const uint16_t seam_role_kind[SEAM_N_ROLES];
+
+/* One entry of "plugins". */
+struct seam_plugin_entry_config {
+    char   *name;     /* what the file must call itself                       */
+    char   *file;     /* default "NAME.so", found in plugin_dir               */
+    char   *sha256;   /* 64 hex digits, or NULL when unpinned                 */
+    bool    unpinned; /* no pin wanted; one of the two must be given          */
+    json_t *config;   /* the plugin's own block, or NULL                      */
+    char   *where;    /* "conf/nano.json: plugins.moe.config", for messages   */
+};
+
+struct seam_strings {
+    char **v;
+    size_t n;
+};
+
+struct seam_config {
+    char *file; /* path of the file read, or NULL                             */
+
+    struct {
+        char *path;           /* checkpoint folder; required                  */
+        char *name;           /* id in the API; default: the folder's name    */
+        struct seam_strings aliases;
+        bool accept_any_name; /* requests may name any model                  */
+        int64_t max_context;  /* tokens of one sequence; 0: the model's       */
+    } model;
+    struct {
+        char *listen;         /* "127.0.0.1:8080", "[::1]:0", ...             */
+        struct seam_strings api_keys;
+        char *admin_key;
+        bool insecure;        /* allow a non-loopback address without a key   */
+        int64_t max_connections;
+        int64_t max_body_bytes;
+        int64_t body_timeout_ms;  /* a request must have arrived by then      */
+        int64_t write_timeout_ms; /* a client may not read for so long        */
+        int64_t drain_timeout_ms; /* after SIGTERM                            */
+        int64_t stall_timeout_ms; /* a step may take so long                  */
+        int64_t sse_ping_ms;
+        int64_t max_n;            /* choices of one request                   */
+        struct seam_strings cors_origins;
+        char *metrics_public;     /* "auto", "yes", "no"                      */
+        char *reasoning_field;    /* "reasoning_content", "reasoning", "both" */
+    } server;
+    struct {
+        int64_t threads;          /* of the pool; 0: one per core             */
+        int64_t max_seqs;         /* sequences in one step                    */
+        int64_t max_step_tokens;  /* token rows in one step                   */
+        int64_t page_tokens;
+        int64_t cache_bytes;      /* for planes and state rows                */
+        int64_t max_queue;        /* requests waiting                         */
+    } engine;
+    struct {
+        char *level;              /* "debug", "info", "warn", "error"         */
+        char *format;             /* "text", "json"                           */
+    } log;
+    char *plugin_dir;
+    struct seam_strings plugin_paths;
+    struct seam_plugin_entry_config plugin[SEAM_N_ROLES];
+
+    void *origins; /* private: where each value is from                       */
+};
+
+/* One "--set key=value" or short flag, already split. */
+struct seam_flag {
+    const char *key, *value;
+};
+
+/* Read file (NULL: none), the SEAM_* members of env (NULL-terminated) and
+ * flags into *c.  On failure *c is empty.  [control] */
+int seam_config_load(struct seam_config *c, const char *file, char *const *env,
+                     const struct seam_flag *flag, size_t n_flags,
+                     struct seam_error *err);
+void seam_config_release(struct seam_config *c);
+
+/* The same from text[0, n) instead of a file, for tests and fuzzing; name stands
+ * for the file in messages, its folder for relative paths. */
+int seam_config_parse(struct seam_config *c, const char *name, const char *text,
+                      size_t n, char *const *env, const struct seam_flag *flag,
+                      size_t n_flags, struct seam_error *err);
+
+/* Every effective value with its origin ("default", "file conf/x.json:12",
+ * "env SEAM_LOG_LEVEL", "flag --listen"), keys in table order; secrets as
+ * "(set)".  As lines "key = value   # origin". */
+void seam_config_print(const struct seam_config *c, struct seam_buf *out);
+/* The same as {"settings":[{"key","value","origin"},...]}; NULL: no memory. */
+json_t *seam_config_json(const struct seam_config *c);
+
+/* NULL-terminated keys of all settings, for --help and "did you mean". */
+const char *const *seam_config_keys(void);
+const char *seam_config_help(const char *key); /* one line, or NULL           */
+
+#endif

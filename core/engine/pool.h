@@ -1,0 +1,20 @@
+/* The one thread pool: seam_host.parallel_for. */
+#ifndef SEAM_ENGINE_POOL_H
+#define SEAM_ENGINE_POOL_H
+
+#include "core/base/error.h"
+
+struct seam_pool;
+
+/* n workers in all, the calling thread of seam_pool_run being one of them;
+ * n 0: one per core this process may use.  [control] */
+int seam_pool_new(struct seam_pool **p, uint32_t n, struct seam_error *err);
+void seam_pool_free(struct seam_pool *p);
+uint32_t seam_pool_size(const struct seam_pool *p);
+
+/* fn(arg, i, worker) for each i in [0, n), then return.  Calls from several
+ * threads take turns; a call from inside fn runs serially.  Allocates nothing.
+ * [any] */
+void seam_pool_run(struct seam_pool *p, uint32_t n, seam_task *fn, void *arg);
+
+#endif

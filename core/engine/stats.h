@@ -1,0 +1,33 @@
+/* Counters and histograms of the engine, read by /metrics without ever making a
+ * step wait: every cell is a relaxed atomic. */
+#ifndef SEAM_ENGINE_STATS_H
+#define SEAM_ENGINE_STATS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define SEAM_HIST_MAX 24
+
+struct seam_hist {
+    const double *bound;            /* upper bounds, ascending                */
+    uint32_t n_bounds;
+    _Atomic uint64_t count[SEAM_HIST_MAX + 1]; /* last: above every bound     */
+    _Atomic uint64_t total;         /* observations                           */
+    _Atomic uint64_t sum_micro;     /* their sum, in millionths               */
+};
+
+struct seam_stats {
+    _Atomic uint64_t steps, prompt_tokens, generation_tokens, preemptions;
+    _Atomic uint64_t ended_stop, ended_length, ended_abort, ended_error;
+    _Atomic uint64_t rejected;      /* submissions refused for a full queue   */
+    _Atomic uint64_t prefix_queries, prefix_hits; /* in tokens                */
+    _Atomic uint32_t running, waiting;
+    _Atomic uint32_t pages_used, pages_total;
+    struct seam_hist ttft, itl, e2e, queue, prefill, decode; /* seconds       */
+    struct seam_hist prompt_len, gen_len, step_tokens;
+};
+
+void seam_stats_init(struct seam_stats *s);
+void seam_hist_observe(struct seam_hist *h, double v);
+
+#endif
