@@ -1,0 +1,320 @@
+#include "core/tokenizer/split.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/utf8.h"
+
+/* Stands for a byte that is not UTF-8: one byte long, and of the same class as
+ * an ordinary symbol for every property an expression can ask for. */
+#define STAND_IN 0x01
+
+/* Backtracking steps allowed per match: enough for any expression that is
+ * linear in the text, far from enough for one that is not. */
+#define STEPS_BASE     1000000u
+#define STEPS_PER_BYTE 64u
+
+/* Unicode's definition of a word character (UTS 18, annex C). */
+#define WORD "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
+
+struct seam_split {
+    pcre2_code *code;
+    pcre2_code *word; /* one word character                                   */
+    bool jit;
+};
+
+/* ---- From Oniguruma's syntax to PCRE2's ---------------------------------- */
+
+static bool is_alnum(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+           (c >= 'a' && c <= 'z');
+}
+
+/* An escape that both engines read alike is copied; \s is spelled out, because
+ * PCRE2 counts U+180E in and Oniguruma does not.  Returns the length read, or 0
+ * for an escape that is not known to mean the same. */
+static size_t split_escape(struct seam_buf *out, const char *p, size_t n)
+{
+    static const char same[] = "dDpPrntfx";
+    const char *end;
+    size_t len = 2;
+    char c;
+
+    if (n < 2)
+        return 0;
+    c = p[1];
+    if (c == 's') {
+        seam_buf_str(out, "\\p{White_Space}");
+    } else if (c == 'S') {
+        seam_buf_str(out, "\\P{White_Space}");
+    } else if ((c && strchr(same, c)) ||
+               (c > ' ' && c < 0x7f && !is_alnum(c))) {
+        if (n > 2 && p[2] == '{' && strchr("pPx", c)) {
+            end = memchr(p, '}', n);
+            len = end ? (size_t)(end - p) + 1 : n;
+        }
+        seam_buf_add(out, p, len);
+    } else {
+        return 0;
+    }
+    return len;
+}
+
+/* Groups that mean the same in both.  Oniguruma's (?m) is PCRE2's (?s), and
+ * (?s), (?x) and verbs such as (*ANY) are PCRE2's alone. */
+static bool split_group_known(const char *p, size_t n)
+{
+    static const char *const known[] = {
+        "(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?i:", "(?i)", "(?-i:",
+    };
+
+    if (n < 2 || (p[1] != '?' && p[1] != '*'))
+        return true;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (n >= strlen(known[i]) && !memcmp(p, known[i], strlen(known[i])))
+            return true;
+    return false;
+}
+
+static int split_translate(struct seam_buf *out, const char *name,
+                           const char *p, size_t n, struct seam_error *err)
+{
+    bool in_class = false;
+    size_t class_at = 0, i = 0, len;
+
+    while (i < n) {
+        const char *bad = NULL;
+        char c = p[i];
+
+        if (c == '\\') {
+            len = split_escape(out, p + i, n - i);
+            if (!len)
+                bad = "an escape";
+            i += len;
+        } else {
+            if (in_class && c == '[')
+                bad = "a class in a class";
+            else if (in_class && c == '&' && i + 1 < n && p[i + 1] == '&')
+                bad = "an intersection of classes";
+            else if (in_class && c == ']' && i == class_at)
+                bad = "a class that begins with ']'";
+            else if (!in_class && c == '(' && !split_group_known(p + i, n - i))
+                bad = "a group";
+            else if (!in_class && c == '}' && i + 1 < n && p[i + 1] == '+')
+                bad = "a quantifier on a quantifier";
+            if (!in_class && c == '[') {
+                in_class = true;
+                class_at = i + 1 + (i + 1 < n && p[i + 1] == '^');
+            } else if (in_class && c == ']') {
+                in_class = false;
+            }
+            seam_buf_add(out, p + i, 1);
+            i++;
+        }
+        if (bad)
+            return seam_fail(err, SEAM_EDATA,
+                             "%s: the regular expression has "
+                             "%s at byte %zu that is not supported",
+                             name, bad, c == '\\' ? i : i - 1);
+    }
+    return out->failed ? seam_fail(err, SEAM_ENOMEM, "%s: out of memory", name)
+                       : 0;
+}
+
+int seam_split_new(struct seam_split **s, const char *name, const char *pattern,
+                   size_t n, struct seam_error *err)
+{
+    struct seam_split *split = calloc(1, sizeof *split);
+    pcre2_compile_context *cc = pcre2_compile_context_create(NULL);
+    struct seam_buf text = { 0 };
+    uint32_t empty = 0;
+    PCRE2_SIZE at;
+    PCRE2_UCHAR why[160];
+    int code, rc;
+
+    if (!split || !cc) {
+        rc = seam_fail(err, SEAM_ENOMEM, "%s: out of memory", name);
+        goto out;
+    }
+    rc = split_translate(&text, name, pattern, n, err);
+    if (rc)
+        goto out;
+    pcre2_set_newline(cc, PCRE2_NEWLINE_LF);
+    pcre2_set_parens_nest_limit(cc, 100);
+    split->code = pcre2_compile((PCRE2_SPTR)(text.p ? text.p : ""), text.n,
+                                PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE |
+                                    PCRE2_NEVER_BACKSLASH_C,
+                                &code, &at, cc);
+    if (!split->code) {
+        pcre2_get_error_message(code, why, sizeof why);
+        rc = seam_fail(err, SEAM_EDATA,
+                       "%s: the regular expression does not "
+                       "compile: %s (at byte %zu)",
+                       name, (const char *)why, (size_t)at);
+        goto out;
+    }
+    pcre2_pattern_info(split->code, PCRE2_INFO_MATCHEMPTY, &empty);
+    if (empty) {
+        rc = seam_fail(err, SEAM_EDATA,
+                       "%s: the regular expression can match "
+                       "nothing, expected at least one character",
+                       name);
+        goto out;
+    }
+    split->word =
+        pcre2_compile((PCRE2_SPTR)WORD, PCRE2_ZERO_TERMINATED,
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &code, &at, cc);
+    if (!split->word) {
+        pcre2_get_error_message(code, why, sizeof why);
+        rc = seam_fail(err, SEAM_ENOTSUP,
+                       "%s: this PCRE2 does not know word "
+                       "characters: %s",
+                       name, (const char *)why);
+        goto out;
+    }
+    /* Without JIT (a hardened kernel) matching is slower and the same. */
+    split->jit = !pcre2_jit_compile(split->code, PCRE2_JIT_COMPLETE);
+    *s = split;
+    split = NULL;
+out:
+    seam_buf_release(&text);
+    pcre2_compile_context_free(cc);
+    seam_split_free(split);
+    return rc;
+}
+
+void seam_split_free(struct seam_split *s)
+{
+    if (!s)
+        return;
+    pcre2_code_free(s->code);
+    pcre2_code_free(s->word);
+    free(s);
+}
+
+/* ---- Matching ------------------------------------------------------------ */
+
+void seam_split_work_release(struct seam_split_work *w)
+{
+    pcre2_match_data_free(w->match);
+    pcre2_match_context_free(w->context);
+    free(w->shadow);
+    *w = (struct seam_split_work){ 0 };
+}
+
+/* A copy of p[0, n) that is UTF-8, with every part at its place. */
+static int split_shadow(struct seam_split_work *w, const char *p, size_t n)
+{
+    uint32_t cp;
+    size_t len;
+
+    if (n > w->shadow_cap) {
+        char *shadow = realloc(w->shadow, n);
+
+        if (!shadow)
+            return SEAM_ENOMEM;
+        w->shadow = shadow;
+        w->shadow_cap = n;
+    }
+    for (size_t i = 0; i < n; i += len) {
+        if (seam_utf8_next(p + i, n - i, &cp, &len) == SEAM_UTF8_OK)
+            memcpy(w->shadow + i, p + i, len);
+        else
+            memset(w->shadow + i, STAND_IN, len);
+    }
+    return 0;
+}
+
+int seam_split_begin(struct seam_split_pass *q, const struct seam_split *s,
+                     struct seam_split_work *w, const char *p, size_t n)
+{
+    uint64_t steps = STEPS_BASE + (uint64_t)STEPS_PER_BYTE * n;
+
+    *q = (struct seam_split_pass){ .s = s, .w = w, .text = p, .n = n };
+    if (!w->match)
+        w->match = pcre2_match_data_create(1, NULL);
+    if (!w->context)
+        w->context = pcre2_match_context_create(NULL);
+    if (!w->match || !w->context)
+        return SEAM_ENOMEM;
+    pcre2_set_match_limit(w->context,
+                          steps > UINT32_MAX ? UINT32_MAX : (uint32_t)steps);
+    if (!seam_utf8_valid(p, n)) {
+        if (split_shadow(w, p, n))
+            return SEAM_ENOMEM;
+        q->text = w->shadow;
+    }
+    return 0;
+}
+
+/* Number of captures + 1, or PCRE2's error.  The text is known to be UTF-8 and
+ * q->at a character's beginning. */
+static int split_match(struct seam_split_pass *q)
+{
+    PCRE2_SPTR text = (PCRE2_SPTR)q->text;
+    int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+
+    if (q->s->jit)
+        rc = pcre2_jit_match(q->s->code, text, q->n, q->at, PCRE2_NO_UTF_CHECK,
+                             q->w->match, q->w->context);
+    /* The interpreter has the heap for what JIT's fixed stack cannot hold. */
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = pcre2_match(q->s->code, text, q->n, q->at,
+                         PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, q->w->match,
+                         q->w->context);
+    return rc;
+}
+
+int seam_split_next(struct seam_split_pass *q, size_t *from, size_t *to,
+                    struct seam_error *err)
+{
+    const PCRE2_SIZE *span;
+    int rc;
+
+    *from = q->at;
+    if (q->match_end) {
+        *to = q->at = q->match_end;
+        q->match_end = 0;
+        return 1;
+    }
+    if (q->at == q->n)
+        return 0;
+    rc = split_match(q);
+    if (rc == PCRE2_ERROR_NOMEMORY)
+        return seam_fail(err, SEAM_ENOMEM, "pre-tokeniser: out of memory");
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
+        return seam_fail(err, SEAM_EDATA,
+                         "pre-tokeniser: the regular "
+                         "expression gave up at byte %zu of %zu (PCRE2 error "
+                         "%d)",
+                         q->at, q->n, rc);
+    span = pcre2_get_ovector_pointer(q->w->match);
+    if (rc < 0) {
+        *to = q->n;
+    } else if (span[1] <= span[0] || span[0] < q->at) {
+        return seam_fail(err, SEAM_EDATA,
+                         "pre-tokeniser: the regular "
+                         "expression matched nothing at byte %zu",
+                         q->at);
+    } else if (span[0] > q->at) {
+        *to = span[0];
+        q->match_end = span[1];
+    } else {
+        *to = span[1];
+    }
+    q->at = *to;
+    return 1;
+}
+
+bool seam_split_is_word(const struct seam_split *s, const char *p, size_t n)
+{
+    pcre2_match_data *m = pcre2_match_data_create(1, NULL);
+    int rc = m ? pcre2_match(s->word, (PCRE2_SPTR)p, n, 0, 0, m, NULL) : -1;
+
+    pcre2_match_data_free(m);
+    return rc > 0;
+}
