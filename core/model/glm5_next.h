@@ -1,0 +1,53 @@
+/* The text trunk of glm5_next (docs/spec/glm5_next.md, sections 2 to 5): what
+ * stands between the blocks.  Attention and experts are plugins; embedding,
+ * hyper-connections, dense MLPs and head go through the backend's operations. */
+#ifndef SEAM_MODEL_GLM5_NEXT_H
+#define SEAM_MODEL_GLM5_NEXT_H
+
+#include "core/checkpoint/checkpoint.h"
+
+/* An attached instance of an attention or moe plugin. */
+struct seam_block_ref {
+    const struct seam_block *table;
+    void *self;
+};
+
+struct seam_glm5_next_opts {
+    struct seam_checkpoint    *checkpoint;
+    const struct seam_backend *backend;
+    void                      *backend_self;
+    const struct seam_limits  *limits;
+    int32_t  device;   /* ordinal, -1: host                                   */
+    uint32_t max_rows; /* rows of logits in one step                          */
+    /* Each serves the layers of its kind, in ascending order; the table is NULL
+     * when the model has no such layer. */
+    struct seam_block_ref linear, sparse, moe;
+};
+
+struct seam_glm5_next;
+
+/* Resolve the weights and allocate the activations, all that a step needs.
+ * opts is copied; what it points to outlives the model.  EDATA, ENOENT, ENOMEM.
+ * [control] */
+int seam_glm5_next_new(struct seam_glm5_next **m,
+                       const struct seam_glm5_next_opts *opts,
+                       struct seam_error *err);
+void seam_glm5_next_free(struct seam_glm5_next *m);
+
+/* The model layers whose mixer (SEAM_LAYER_*) or MLP (SEAM_MLP_*) is of a kind,
+ * for seam_create.layer; returns how many. */
+uint32_t seam_glm5_next_mixers(const struct seam_model_config *c, uint8_t kind,
+                               uint32_t layer[SEAM_MAX_LAYERS]);
+uint32_t seam_glm5_next_mlps(const struct seam_model_config *c, uint8_t kind,
+                             uint32_t layer[SEAM_MAX_LAYERS]);
+
+/* One step.  token [n_tokens] and row [n_rows] are device arrays: the ids fed,
+ * -1 for padding, and the token rows whose logits are wanted.  *logits becomes
+ * [n_rows, vocab] F32, valid until the next step.  Nothing is allocated, and
+ * nothing waits for the device.  *e->err says what failed.  [submit] */
+int seam_glm5_next_step(struct seam_glm5_next *m, const struct seam_exec *e,
+                        const struct seam_step *s, const int32_t *token,
+                        const int32_t *row, uint32_t n_rows,
+                        struct seam_tensor *logits);
+
+#endif
