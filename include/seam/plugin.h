@@ -649,7 +649,8 @@ struct seam_ops {
     int (*norm)(void *be, const struct seam_exec *e,
                 const struct seam_tensor *x, const struct seam_tensor *w,
                 float eps, const struct seam_tensor *y);
-    /* y = silu(min(g, limit)) * clamp(u, -limit, limit); limit 0: no clamp */
+    /* y = silu(min(g, limit)) * clamp(u, -limit, limit); limit 0: no clamp.
+     * y may be g or u */
     int (*glu)(void *be, const struct seam_exec *e, const struct seam_tensor *g,
                const struct seam_tensor *u, float limit,
                const struct seam_tensor *y);

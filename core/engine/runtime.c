@@ -1,0 +1,936 @@
+#include "core/engine/runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/num.h"
+
+/* Roles whose instance is a block with a share of planes and rows. */
+#define FIRST_BLOCK SEAM_ROLE_LINEAR
+#define LAST_BLOCK  SEAM_ROLE_MOE
+
+/* Rows of logits beyond one per sequence, so that a prompt's own probabilities
+ * can be asked for a chunk at a time. */
+#define EXTRA_LOGIT_ROWS 48
+
+/* What one block instance was granted. */
+struct runtime_grant {
+    struct seam_grant grant;
+    void **plane[SEAM_MAX_PLANES]; /* [n_layers] */
+    void **state;                  /* [n_layers] */
+    uint32_t n_layers;
+};
+
+struct runtime_memory {
+    struct runtime_grant block[SEAM_N_ROLES];
+    void *ws;
+    uint64_t ws_bytes;
+};
+
+/* A step's arrays: written in one host block, copied at once to its twin on the
+ * device, read back from `answer` after sampling. */
+struct runtime_step {
+    void *stream;
+    char *host, *dev;      /* [bytes] each                                    */
+    uint64_t bytes;
+    char *answer_host, *answer_dev;
+    uint64_t answer_bytes;
+    struct seam_tensor logits; /* of the last step                            */
+    uint32_t n_rows;
+    uint32_t n_mask_words;     /* 0: every row of the head is a token         */
+
+    /* Offsets in host and dev. */
+    uint64_t q_start, kv_len, pos, slot, page_table, state_row, n_accept;
+    uint64_t token, logit_row;
+    uint64_t temperature, top_p, min_p, top_k, seed, counter;
+    uint64_t bias_start, bias_id, bias_div, bias_add, mask, mask_row;
+    uint64_t max_bias;
+    /* Offsets in answer. */
+    uint64_t out_token, out_logprob, out_top_id, out_top_logprob;
+};
+
+/* ---- Memory --------------------------------------------------------------- */
+
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static int runtime_alloc(struct seam_runtime *rt, uint32_t mem, uint64_t bytes,
+                         void **out, struct seam_error *err)
+{
+    if (!bytes) {
+        *out = NULL;
+        return 0;
+    }
+    return rt->backend->alloc(rt->self[SEAM_ROLE_BACKEND], mem, bytes, 256, out,
+                              err);
+}
+
+static void runtime_free(struct seam_runtime *rt, uint32_t mem, void *p)
+{
+    if (p)
+        rt->backend->free(rt->self[SEAM_ROLE_BACKEND], mem, p);
+}
+
+static uint64_t plane_stride(const struct seam_runtime *rt,
+                             const struct seam_plane *p)
+{
+    return round_up((uint64_t)p->bytes_per_token * rt->page_tokens, 256);
+}
+
+static uint64_t state_stride(const struct seam_needs *n)
+{
+    return round_up(n->state_bytes, 256);
+}
+
+/* Fix page_bytes, row_bytes, n_rows and n_pages from what the plugins need and
+ * engine.cache_bytes. */
+static int runtime_plan(struct seam_runtime *rt, struct seam_error *err)
+{
+    uint64_t budget = (uint64_t)rt->config->engine.cache_bytes;
+    uint64_t rows, pages, most;
+
+    rt->page_tokens = (uint32_t)rt->config->engine.page_tokens;
+    for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++) {
+        const struct seam_needs *n = &rt->needs[r];
+
+        if (n->page_multiple && rt->page_tokens % n->page_multiple)
+            return seam_fail(err, SEAM_EINVAL,
+                             "engine.page_tokens is %u; plugin %s needs a "
+                             "multiple of %u",
+                             rt->page_tokens, rt->host[r].name,
+                             n->page_multiple);
+        for (uint32_t p = 0; p < n->n_planes; p++)
+            rt->page_bytes += n->n_layers * plane_stride(rt, &n->plane[p]);
+        rt->row_bytes += n->n_layers * n->state_copies * state_stride(n);
+    }
+    rt->n_rows = rt->limits.max_seqs;
+    rt->max_pages = (uint32_t)(round_up(rt->limits.max_context,
+                                        rt->page_tokens) / rt->page_tokens);
+    rows = rt->n_rows * rt->row_bytes;
+    /* No more pages than all sequences at full length could fill. */
+    most = (uint64_t)rt->max_pages * rt->n_rows;
+    if (rows > budget || (rt->page_bytes &&
+                          (budget - rows) / rt->page_bytes < rt->n_rows))
+        return seam_fail(
+            err, SEAM_ENOMEM,
+            "engine.cache_bytes is %llu; %u sequences need %u x %llu bytes of "
+            "state and at least one page of %llu bytes each = %llu. Lower "
+            "engine.max_seqs or raise engine.cache_bytes",
+            (unsigned long long)budget, rt->n_rows, rt->n_rows,
+            (unsigned long long)rt->row_bytes,
+            (unsigned long long)rt->page_bytes,
+            (unsigned long long)(rows + rt->n_rows * rt->page_bytes));
+    pages = rt->page_bytes ? (budget - rows) / rt->page_bytes : most;
+    if (pages > most)
+        pages = most;
+    if (pages * rt->page_tokens > INT32_MAX) /* slots are int32_t */
+        pages = INT32_MAX / rt->page_tokens;
+    rt->n_pages = (uint32_t)pages;
+    return 0;
+}
+
+static int runtime_grant(struct seam_runtime *rt, int role,
+                         struct seam_error *err)
+{
+    const struct seam_needs *n = &rt->needs[role];
+    struct runtime_grant *g = &rt->memory->block[role];
+    int rc = 0;
+
+    g->n_layers = n->n_layers;
+    g->grant = (struct seam_grant){
+        .size = sizeof g->grant,
+        .page_tokens = rt->page_tokens,
+        .n_pages = rt->n_pages,
+        .n_state_rows = rt->n_rows,
+        .state_stride = state_stride(n),
+    };
+    for (uint32_t p = 0; p < n->n_planes; p++) {
+        uint64_t stride = plane_stride(rt, &n->plane[p]);
+
+        g->plane[p] = calloc(n->n_layers, sizeof(void *));
+        if (!g->plane[p])
+            return seam_fail(err, SEAM_ENOMEM, "out of memory");
+        for (uint32_t l = 0; l < n->n_layers && !rc; l++)
+            rc = runtime_alloc(rt, SEAM_MEM_DEVICE, stride * rt->n_pages,
+                               &g->plane[p][l], err);
+        if (rc)
+            return rc;
+        g->grant.plane[p] = g->plane[p];
+        g->grant.page_stride[p] = stride;
+    }
+    if (n->state_bytes) {
+        g->state = calloc(n->n_layers, sizeof(void *));
+        if (!g->state)
+            return seam_fail(err, SEAM_ENOMEM, "out of memory");
+        for (uint32_t l = 0; l < n->n_layers && !rc; l++)
+            rc = runtime_alloc(rt, SEAM_MEM_DEVICE,
+                               g->grant.state_stride * n->state_copies *
+                                   rt->n_rows,
+                               &g->state[l], err);
+        if (rc)
+            return rc;
+        g->grant.state = g->state;
+    }
+    rc = runtime_alloc(rt, SEAM_MEM_DEVICE, n->keep_bytes, &g->grant.keep, err);
+    if (!rc)
+        rc = runtime_alloc(rt, SEAM_MEM_PINNED, n->pinned_bytes,
+                           &g->grant.pinned, err);
+    if (!rc && n->keep_bytes)
+        rc = rt->backend->fill(rt->self[SEAM_ROLE_BACKEND], rt->step->stream,
+                               g->grant.keep, 0, n->keep_bytes, err);
+    if (!rc && n->pinned_bytes)
+        memset(g->grant.pinned, 0, n->pinned_bytes);
+    return rc;
+}
+
+static void runtime_ungrant(struct seam_runtime *rt, int role)
+{
+    struct runtime_grant *g = &rt->memory->block[role];
+
+    for (uint32_t p = 0; p < SEAM_MAX_PLANES; p++) {
+        for (uint32_t l = 0; g->plane[p] && l < g->n_layers; l++)
+            runtime_free(rt, SEAM_MEM_DEVICE, g->plane[p][l]);
+        free(g->plane[p]);
+    }
+    for (uint32_t l = 0; g->state && l < g->n_layers; l++)
+        runtime_free(rt, SEAM_MEM_DEVICE, g->state[l]);
+    free(g->state);
+    runtime_free(rt, SEAM_MEM_DEVICE, g->grant.keep);
+    runtime_free(rt, SEAM_MEM_PINNED, g->grant.pinned);
+}
+
+/* ---- A step's arrays ------------------------------------------------------ */
+
+static uint64_t step_place(uint64_t *at, uint64_t n, uint64_t size)
+{
+    uint64_t offset = *at;
+
+    *at = round_up(offset + n * size, 64);
+    return offset;
+}
+
+static int runtime_step_open(struct seam_runtime *rt, struct seam_error *err)
+{
+    struct runtime_step *s = rt->step;
+    uint64_t seqs = rt->limits.max_seqs, tokens = rt->limits.max_tokens;
+    uint64_t rows = rt->max_logit_rows, at = 0;
+    uint32_t vocab = seam_checkpoint_config(rt->model.checkpoint)->vocab;
+    uint32_t used = rt->model.tokenizer
+                        ? seam_tokenizer_size(rt->model.tokenizer)
+                        : vocab;
+    uint32_t *mask;
+    int rc;
+
+    /* Rows of the head above the ids in use are padding and never chosen. */
+    s->n_mask_words = used < vocab ? (vocab + 31) / 32 : 0;
+    s->max_bias = seqs * vocab;
+    s->q_start = step_place(&at, seqs + 1, 4);
+    s->kv_len = step_place(&at, seqs, 4);
+    s->pos = step_place(&at, tokens, 4);
+    s->slot = step_place(&at, tokens, 4);
+    s->page_table = step_place(&at, seqs * rt->max_pages, 4);
+    s->state_row = step_place(&at, seqs, 4);
+    s->n_accept = step_place(&at, seqs, 4);
+    s->token = step_place(&at, tokens, 4);
+    s->logit_row = step_place(&at, rows, 4);
+    s->temperature = step_place(&at, rows, 4);
+    s->top_p = step_place(&at, rows, 4);
+    s->min_p = step_place(&at, rows, 4);
+    s->top_k = step_place(&at, rows, 4);
+    s->seed = step_place(&at, rows, 8);
+    s->counter = step_place(&at, rows, 8);
+    s->bias_start = step_place(&at, rows + 1, 4);
+    s->mask = step_place(&at, s->n_mask_words, 4);
+    s->mask_row = step_place(&at, rows, 4);
+    s->bias_id = step_place(&at, s->max_bias, 4);
+    s->bias_div = step_place(&at, s->max_bias, 4);
+    s->bias_add = step_place(&at, s->max_bias, 4);
+    s->bytes = at;
+    at = 0;
+    s->out_token = step_place(&at, rows, 4);
+    s->out_logprob = step_place(&at, rows, 4);
+    s->out_top_id = step_place(&at, rows * SEAM_MAX_TOP, 4);
+    s->out_top_logprob = step_place(&at, rows * SEAM_MAX_TOP, 4);
+    s->answer_bytes = at;
+
+    rc = runtime_alloc(rt, SEAM_MEM_PINNED, s->bytes, (void **)&s->host, err);
+    if (!rc)
+        rc = runtime_alloc(rt, SEAM_MEM_DEVICE, s->bytes, (void **)&s->dev,
+                           err);
+    if (!rc)
+        rc = runtime_alloc(rt, SEAM_MEM_PINNED, s->answer_bytes,
+                           (void **)&s->answer_host, err);
+    if (!rc)
+        rc = runtime_alloc(rt, SEAM_MEM_DEVICE, s->answer_bytes,
+                           (void **)&s->answer_dev, err);
+    if (rc || !s->n_mask_words)
+        return rc;
+    mask = (uint32_t *)(s->host + s->mask);
+    memset(mask, 0, s->n_mask_words * sizeof *mask);
+    for (uint32_t id = 0; id < used; id++)
+        mask[id / 32] |= 1u << (id % 32);
+    return rt->backend->copy(rt->self[SEAM_ROLE_BACKEND], s->stream,
+                             s->dev + s->mask, s->host + s->mask,
+                             s->n_mask_words * sizeof *mask, err);
+}
+
+/* ---- Opening -------------------------------------------------------------- */
+
+static int runtime_load_plugin(struct seam_runtime *rt, int role,
+                               struct seam_error *err)
+{
+    const struct seam_plugin_entry_config *p = &rt->config->plugin[role];
+    struct seam_want want = {
+        .name = p->name,
+        .file = p->file,
+        .sha256 = p->sha256,
+        .unpinned = p->unpinned,
+        .kind = seam_role_kind[role],
+    };
+    int rc = seam_loader_load(rt->loader, &want, &rt->plugin[role], err);
+
+    if (rc)
+        return rc;
+    seam_hosted_init(&rt->host[role], p->name, rt->log, rt->pool);
+    rt->plugin_cfg[role] = seam_cfg_new(p->config, p->where, rt->log);
+    if (!rt->plugin_cfg[role])
+        return seam_fail(err, SEAM_ENOMEM, "out of memory");
+    rc = seam_loaded_init(rt->plugin[role], &rt->host[role].table, err);
+    return rc ? seam_fail_at(err, p->name) : 0;
+}
+
+/* Which layers of the model a role serves. */
+static int runtime_layers(struct seam_runtime *rt, int role, uint32_t *n,
+                          struct seam_error *err)
+{
+    const struct seam_model_config *c =
+        seam_checkpoint_config(rt->model.checkpoint);
+    uint32_t *layer = NULL;
+
+    *n = 0;
+    if (role < FIRST_BLOCK || role > LAST_BLOCK)
+        return 0;
+    layer = calloc(SEAM_MAX_LAYERS, sizeof *layer);
+    if (!layer)
+        return seam_fail(err, SEAM_ENOMEM, "out of memory");
+    *n = role == SEAM_ROLE_LINEAR
+             ? seam_glm5_next_mixers(c, SEAM_LAYER_LINEAR, layer)
+         : role == SEAM_ROLE_SPARSE
+             ? seam_glm5_next_mixers(c, SEAM_LAYER_SPARSE, layer)
+             : seam_glm5_next_mlps(c, SEAM_MLP_SPARSE, layer);
+    rt->layers[role] = layer;
+    return 0;
+}
+
+/* create and needs. */
+static int runtime_create(struct seam_runtime *rt, int role,
+                          struct seam_error *err)
+{
+    const struct seam_plugin *p = &rt->plugin[role]->plugin;
+    struct seam_needs *needs = &rt->needs[role];
+    struct seam_create c = {
+        .size = sizeof c,
+        .limits = &rt->limits,
+        .device = &rt->device,
+        .cfg = rt->plugin_cfg[role],
+        .model = &rt->model,
+    };
+    int rc = runtime_layers(rt, role, &c.n_layers, err);
+
+    if (rc)
+        return rc;
+    c.layer = rt->layers[role];
+    rc = p->create(&c, &rt->self[role], err);
+    if (rc) {
+        rt->self[role] = NULL;
+        return seam_fail_at(err, rt->host[role].name);
+    }
+    *needs = (struct seam_needs){
+        .size = sizeof *needs,
+        .state_copies = 1,
+        .n_layers = c.n_layers,
+    };
+    if (p->needs && (rc = p->needs(rt->self[role], needs, err)))
+        return seam_fail_at(err, rt->host[role].name);
+    if (needs->n_planes > SEAM_MAX_PLANES || needs->n_layers > c.n_layers ||
+        (needs->state_bytes && !needs->state_copies))
+        return seam_fail(err, SEAM_EINVAL,
+                         "%s: needs names %u planes and %u layers; expected at "
+                         "most %d and %u",
+                         rt->host[role].name, needs->n_planes, needs->n_layers,
+                         SEAM_MAX_PLANES, c.n_layers);
+    return seam_cfg_check_used(rt->plugin_cfg[role], err);
+}
+
+static int runtime_attach(struct seam_runtime *rt, int role,
+                          struct seam_error *err)
+{
+    const struct seam_plugin *p = &rt->plugin[role]->plugin;
+    int rc = runtime_grant(rt, role, err);
+
+    if (rc || !p->attach)
+        return rc;
+    rc = p->attach(rt->self[role], &rt->memory->block[role].grant, err);
+    return rc ? seam_fail_at(err, rt->host[role].name) : 0;
+}
+
+static struct seam_block_ref runtime_block(const struct seam_runtime *rt,
+                                           int role)
+{
+    return (struct seam_block_ref){&rt->plugin[role]->table.block,
+                                   rt->self[role]};
+}
+
+static int runtime_open_net(struct seam_runtime *rt, struct seam_error *err)
+{
+    struct seam_glm5_next_opts o = {
+        .checkpoint = rt->model.checkpoint,
+        .backend = rt->backend,
+        .backend_self = rt->self[SEAM_ROLE_BACKEND],
+        .limits = &rt->limits,
+        .device = rt->device.ordinal,
+        .max_rows = rt->max_logit_rows,
+        .linear = runtime_block(rt, SEAM_ROLE_LINEAR),
+        .sparse = runtime_block(rt, SEAM_ROLE_SPARSE),
+        .moe = runtime_block(rt, SEAM_ROLE_MOE),
+    };
+
+    return seam_glm5_next_new(&rt->net, &o, err);
+}
+
+/* The limits every plugin sizes itself by. */
+static int runtime_limits(struct seam_runtime *rt, struct seam_error *err)
+{
+    const struct seam_config *c = rt->config;
+    uint32_t most = seam_checkpoint_config(rt->model.checkpoint)->max_context;
+    uint64_t want = c->model.max_context ? (uint64_t)c->model.max_context
+                                         : most;
+
+    if (want > most)
+        return seam_fail(err, SEAM_EINVAL,
+                         "model.max_context is %llu; the checkpoint's "
+                         "max_position_embeddings is %u",
+                         (unsigned long long)want, most);
+    rt->limits = (struct seam_limits){
+        .size = sizeof rt->limits,
+        .act_dtype = SEAM_F32,
+        .max_seqs = (uint32_t)c->engine.max_seqs,
+        .max_tokens = (uint32_t)c->engine.max_step_tokens,
+        .max_context = (uint32_t)want,
+        .tp_size = 1,
+    };
+    if (rt->limits.max_tokens < rt->limits.max_seqs)
+        return seam_fail(err, SEAM_EINVAL,
+                         "engine.max_step_tokens is %u; expected at least "
+                         "engine.max_seqs, which is %u",
+                         rt->limits.max_tokens, rt->limits.max_seqs);
+    rt->max_logit_rows = rt->limits.max_seqs + EXTRA_LOGIT_ROWS;
+    return 0;
+}
+
+struct runtime_opening {
+    const struct seam_runtime_opts *opts;
+    bool stop;
+};
+
+static void runtime_shard_done(void *ctx, uint32_t done, uint32_t total)
+{
+    struct runtime_opening *o = ctx;
+
+    if (o->opts->progress)
+        o->stop |= o->opts->progress(o->opts->progress_ctx, "shards", done,
+                                     total) != 0;
+}
+
+static int runtime_say(struct runtime_opening *o, const char *what,
+                       uint64_t done, uint64_t total, struct seam_error *err)
+{
+    if (o->opts->progress)
+        o->stop |= o->opts->progress(o->opts->progress_ctx, what, done,
+                                     total) != 0;
+    return o->stop ? seam_fail(err, SEAM_ESTATE, "loading was interrupted") : 0;
+}
+
+static int runtime_open_model(struct seam_runtime *rt,
+                              struct runtime_opening *o,
+                              struct seam_error *err)
+{
+    const struct seam_config *c = rt->config;
+    struct seam_tokenizer *tok = NULL;
+    char path[4096];
+    int rc = seam_checkpoint_open(&rt->model.checkpoint, c->model.path, rt->log,
+                                  runtime_shard_done, o, err);
+
+    if (rc)
+        return rc;
+    snprintf(path, sizeof path, "%s/tokenizer.json", c->model.path);
+    rc = seam_tokenizer_open(&tok, path, err);
+    if (rc && rc != SEAM_ENOENT)
+        return rc;
+    rt->model.tokenizer = rc ? NULL : tok;
+    rt->model.cfg = seam_cfg_new(
+        seam_checkpoint_text_config(rt->model.checkpoint), "config.json",
+        rt->log);
+    if (!rt->model.cfg)
+        return seam_fail(err, SEAM_ENOMEM, "out of memory");
+    return runtime_limits(rt, err);
+}
+
+static int runtime_open_plugins(struct seam_runtime *rt,
+                                struct runtime_opening *o,
+                                struct seam_error *err)
+{
+    const struct seam_config *c = rt->config;
+    struct seam_loader_opts lo = {
+        .plugin_dir = c->plugin_dir,
+        .plugin_paths = (const char *const *)c->plugin_paths.v,
+        .n_plugin_paths = c->plugin_paths.n,
+        .log = rt->log,
+    };
+    void *be;
+    int rc = seam_loader_new(&rt->loader, &lo, err);
+
+    for (int r = 0; r < SEAM_N_ROLES && !rc; r++)
+        rc = runtime_load_plugin(rt, r, err);
+    if (rc)
+        return rc;
+
+    rt->device = (struct seam_device){.size = sizeof rt->device, .ordinal = -1,
+                                      .arch = "x86-64", .wave = 1};
+    rc = runtime_create(rt, SEAM_ROLE_BACKEND, err);
+    if (rc)
+        return rc;
+    rt->backend = &rt->plugin[SEAM_ROLE_BACKEND]->table.backend;
+    be = rt->self[SEAM_ROLE_BACKEND];
+    rc = rt->backend->device(be, &rt->device, err);
+    if (!rc)
+        rc = rt->backend->stream_new(be, &rt->step->stream, err);
+    for (int r = FIRST_BLOCK; r < SEAM_N_ROLES && !rc; r++) {
+        rc = runtime_say(o, rt->host[r].name, (uint64_t)r,
+                         SEAM_N_ROLES, err);
+        if (!rc)
+            rc = runtime_create(rt, r, err);
+    }
+    return rc;
+}
+
+/* Scratch of one call, shared by all instances: the largest wish counts. */
+static int runtime_open_memory(struct seam_runtime *rt, struct seam_error *err)
+{
+    int rc = runtime_plan(rt, err);
+
+    for (int r = FIRST_BLOCK; r <= LAST_BLOCK && !rc; r++)
+        rc = runtime_attach(rt, r, err);
+    for (int r = 0; r <= LAST_BLOCK; r++)
+        if (rt->needs[r].ws_bytes > rt->memory->ws_bytes)
+            rt->memory->ws_bytes = rt->needs[r].ws_bytes;
+    if (!rc)
+        rc = runtime_alloc(rt, SEAM_MEM_DEVICE, rt->memory->ws_bytes,
+                           &rt->memory->ws, err);
+    return rc ? rc : runtime_step_open(rt, err);
+}
+
+int seam_runtime_open(struct seam_runtime **out,
+                      const struct seam_runtime_opts *opts,
+                      struct seam_error *err)
+{
+    struct runtime_opening o = {.opts = opts};
+    struct seam_runtime *rt = calloc(1, sizeof *rt);
+    int rc = SEAM_ENOMEM;
+
+    if (!rt)
+        return seam_fail(err, SEAM_ENOMEM, "out of memory");
+    rt->config = opts->config;
+    rt->log = opts->log;
+    rt->memory = calloc(1, sizeof *rt->memory);
+    rt->step = calloc(1, sizeof *rt->step);
+    if (!rt->memory || !rt->step) {
+        seam_fail(err, SEAM_ENOMEM, "out of memory");
+        goto fail;
+    }
+    rc = seam_pool_new(&rt->pool, (uint32_t)opts->config->engine.threads, err);
+    if (!rc)
+        rc = runtime_open_model(rt, &o, err);
+    if (!rc)
+        rc = runtime_say(&o, "plugins", 0, SEAM_N_ROLES, err);
+    if (!rc)
+        rc = runtime_open_plugins(rt, &o, err);
+    if (!rc)
+        rc = runtime_open_memory(rt, err);
+    if (!rc)
+        rc = runtime_open_net(rt, err);
+    if (!rc)
+        rc = runtime_say(&o, "plugins", SEAM_N_ROLES, SEAM_N_ROLES, err);
+    if (rc)
+        goto fail;
+    *out = rt;
+    return 0;
+fail:
+    seam_runtime_close(rt);
+    return rc;
+}
+
+void seam_runtime_close(struct seam_runtime *rt)
+{
+    if (!rt)
+        return;
+    seam_glm5_next_free(rt->net);
+    for (int r = SEAM_N_ROLES - 1; r > SEAM_ROLE_BACKEND; r--) {
+        if (!rt->self[r])
+            continue;
+        if (rt->plugin[r]->plugin.quiesce)
+            rt->plugin[r]->plugin.quiesce(rt->self[r]);
+        rt->plugin[r]->plugin.destroy(rt->self[r]);
+    }
+    if (rt->backend) {
+        for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++)
+            runtime_ungrant(rt, r);
+        runtime_free(rt, SEAM_MEM_DEVICE, rt->memory->ws);
+        runtime_free(rt, SEAM_MEM_PINNED, rt->step->host);
+        runtime_free(rt, SEAM_MEM_DEVICE, rt->step->dev);
+        runtime_free(rt, SEAM_MEM_PINNED, rt->step->answer_host);
+        runtime_free(rt, SEAM_MEM_DEVICE, rt->step->answer_dev);
+        if (rt->step->stream)
+            rt->backend->stream_free(rt->self[SEAM_ROLE_BACKEND],
+                                     rt->step->stream);
+    }
+    if (rt->self[SEAM_ROLE_BACKEND])
+        rt->plugin[SEAM_ROLE_BACKEND]->plugin.destroy(
+            rt->self[SEAM_ROLE_BACKEND]);
+    for (int r = SEAM_N_ROLES - 1; r >= 0; r--) {
+        seam_loaded_free(rt->plugin[r]);
+        if (rt->host[r].table.size)
+            seam_hosted_release(&rt->host[r]);
+        seam_cfg_free(rt->plugin_cfg[r]);
+        free(rt->layers[r]);
+    }
+    seam_loader_free(rt->loader);
+    seam_cfg_free(rt->model.cfg);
+    seam_tokenizer_free((struct seam_tokenizer *)rt->model.tokenizer);
+    seam_checkpoint_close(rt->model.checkpoint);
+    seam_pool_free(rt->pool);
+    free(rt->step);
+    free(rt->memory);
+    free(rt);
+}
+
+/* ---- Running -------------------------------------------------------------- */
+
+static struct seam_exec runtime_exec(struct seam_runtime *rt,
+                                     struct seam_error *err)
+{
+    return (struct seam_exec){
+        .size = sizeof(struct seam_exec),
+        .device = rt->device.ordinal,
+        .stream = rt->step->stream,
+        .ws = rt->memory->ws,
+        .ws_bytes = rt->memory->ws_bytes,
+        .ops = rt->backend->ops,
+        .ops_self = rt->self[SEAM_ROLE_BACKEND],
+        .err = err,
+    };
+}
+
+int seam_runtime_zero_row(struct seam_runtime *rt, int32_t row,
+                          struct seam_error *err)
+{
+    int rc = 0;
+
+    for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++) {
+        const struct runtime_grant *g = &rt->memory->block[r];
+        uint64_t bytes = g->grant.state_stride * rt->needs[r].state_copies;
+
+        for (uint32_t l = 0; g->state && l < g->n_layers && !rc; l++)
+            rc = rt->backend->fill(rt->self[SEAM_ROLE_BACKEND],
+                                   rt->step->stream,
+                                   (char *)g->state[l] + (uint64_t)row * bytes,
+                                   0, bytes, err);
+    }
+    return rc;
+}
+
+int seam_runtime_commit(struct seam_runtime *rt, int32_t row, int32_t n_accept,
+                        struct seam_error *err)
+{
+    struct seam_exec e = runtime_exec(rt, err);
+    struct runtime_step *s = rt->step;
+    int32_t *host = (int32_t *)(s->host + s->state_row);
+    int rc;
+
+    /* The two arrays are at the front of their slots in a step that is over. */
+    host[0] = row;
+    memcpy(s->host + s->n_accept, &n_accept, sizeof n_accept);
+    rc = rt->backend->copy(rt->self[SEAM_ROLE_BACKEND], s->stream, s->dev,
+                           s->host, s->logit_row, err);
+    for (int r = FIRST_BLOCK; r <= LAST_BLOCK && !rc; r++) {
+        const struct seam_block *b = &rt->plugin[r]->table.block;
+
+        if (rt->needs[r].state_bytes)
+            rc = b->commit(rt->self[r], &e, 1,
+                           (const int32_t *)(s->dev + s->state_row),
+                           (const int32_t *)(s->dev + s->n_accept));
+    }
+    return rc;
+}
+
+/* Write the arrays of a step into the host block. */
+static void runtime_fill(struct seam_runtime *rt,
+                         const struct seam_step_seq *seq, uint32_t n_seqs,
+                         const int32_t *logit_row, uint32_t n_rows,
+                         struct seam_step *step)
+{
+    struct runtime_step *s = rt->step;
+    int32_t *q_start = (int32_t *)(s->host + s->q_start);
+    int32_t *kv_len = (int32_t *)(s->host + s->kv_len);
+    int32_t *pos = (int32_t *)(s->host + s->pos);
+    int32_t *slot = (int32_t *)(s->host + s->slot);
+    int32_t *table = (int32_t *)(s->host + s->page_table);
+    int32_t *state_row = (int32_t *)(s->host + s->state_row);
+    int32_t *n_accept = (int32_t *)(s->host + s->n_accept);
+    int32_t *token = (int32_t *)(s->host + s->token);
+    uint32_t max_pages = 1, t = 0;
+
+    for (uint32_t i = 0; i < n_seqs; i++)
+        if (seq[i].n_pages > max_pages)
+            max_pages = seq[i].n_pages;
+    *step = (struct seam_step){
+        .size = sizeof *step,
+        .flags = SEAM_STEP_DECODE,
+        .n_seqs = n_seqs,
+        .max_pages = max_pages,
+    };
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        const struct seam_step_seq *q = &seq[i];
+
+        q_start[i] = (int32_t)t;
+        kv_len[i] = (int32_t)(q->pos + q->n);
+        state_row[i] = q->row;
+        n_accept[i] = q->n_accept;
+        for (uint32_t p = 0; p < max_pages; p++)
+            table[i * max_pages + p] = p < q->n_pages ? q->page[p] : 0;
+        for (uint32_t j = 0; j < q->n; j++, t++) {
+            uint32_t at = q->pos + j;
+
+            token[t] = q->token[j];
+            pos[t] = (int32_t)at;
+            slot[t] = q->page[at / rt->page_tokens] * (int32_t)rt->page_tokens +
+                      (int32_t)(at % rt->page_tokens);
+        }
+        if (q->n > step->max_q)
+            step->max_q = q->n;
+        if (q->pos + q->n > step->max_kv)
+            step->max_kv = q->pos + q->n;
+    }
+    q_start[n_seqs] = (int32_t)t;
+    if (n_rows)
+        memcpy(s->host + s->logit_row, logit_row, n_rows * sizeof *logit_row);
+    step->n_tokens = t;
+    if (step->max_q > 1 + rt->limits.max_draft)
+        step->flags &= ~(uint32_t)SEAM_STEP_DECODE;
+    step->q_start = (const int32_t *)(s->dev + s->q_start);
+    step->kv_len = (const int32_t *)(s->dev + s->kv_len);
+    step->pos = (const int32_t *)(s->dev + s->pos);
+    step->slot = (const int32_t *)(s->dev + s->slot);
+    step->page_table = (const int32_t *)(s->dev + s->page_table);
+    step->state_row = (const int32_t *)(s->dev + s->state_row);
+    step->n_accept = (const int32_t *)(s->dev + s->n_accept);
+    step->host_q_start = q_start;
+    step->host_kv_len = kv_len;
+}
+
+int seam_runtime_forward(struct seam_runtime *rt,
+                         const struct seam_step_seq *seq, uint32_t n_seqs,
+                         const int32_t *logit_row, uint32_t n_rows,
+                         struct seam_error *err)
+{
+    struct seam_exec e = runtime_exec(rt, err);
+    struct runtime_step *s = rt->step;
+    struct seam_step step;
+    uint64_t tokens = 0;
+    int rc;
+
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        tokens += seq[i].n;
+        if ((uint64_t)seq[i].n_pages * rt->page_tokens < seq[i].pos + seq[i].n)
+            return seam_fail(err, SEAM_EINVAL, "step: sequence %u has %u pages "
+                             "for %u tokens", i, seq[i].n_pages,
+                             seq[i].pos + seq[i].n);
+    }
+    if (!n_seqs || n_seqs > rt->limits.max_seqs ||
+        tokens > rt->limits.max_tokens || n_rows > rt->max_logit_rows)
+        return seam_fail(err, SEAM_EINVAL, "step: %u sequences, %llu tokens, "
+                         "%u rows of logits; expected at most %u, %u, %u",
+                         n_seqs, (unsigned long long)tokens, n_rows,
+                         rt->limits.max_seqs, rt->limits.max_tokens,
+                         rt->max_logit_rows);
+    runtime_fill(rt, seq, n_seqs, logit_row, n_rows, &step);
+    /* Everything up to the sampling parameters in one copy. */
+    rc = rt->backend->copy(rt->self[SEAM_ROLE_BACKEND], s->stream, s->dev,
+                           s->host, s->temperature, err);
+    if (rc)
+        return rc;
+    s->n_rows = n_rows;
+    return seam_glm5_next_step(rt->net, &e, &step,
+                               (const int32_t *)(s->dev + s->token),
+                               (const int32_t *)(s->dev + s->logit_row), n_rows,
+                               &s->logits);
+}
+
+int seam_runtime_logits(struct seam_runtime *rt, uint32_t i, float *out,
+                        struct seam_error *err)
+{
+    struct runtime_step *s = rt->step;
+    uint64_t bytes = (uint64_t)s->logits.shape[1] * sizeof *out;
+    int rc;
+
+    if (i >= s->n_rows)
+        return seam_fail(err, SEAM_EINVAL, "logits: row %u of %u", i,
+                         s->n_rows);
+    rc = rt->backend->copy(rt->self[SEAM_ROLE_BACKEND], s->stream, out,
+                           (char *)s->logits.data + i * s->logits.stride[0],
+                           bytes, err);
+    return rc ? rc
+              : rt->backend->stream_wait(rt->self[SEAM_ROLE_BACKEND], s->stream,
+                                         err);
+}
+
+/* Write the sampling parameters into the host block; returns the entries of
+ * bias lists, or -1 when there is no room for them. */
+static int64_t runtime_fill_sample(struct runtime_step *s, uint32_t n,
+                                   const struct seam_sample_row *row)
+{
+    float *temperature = (float *)(s->host + s->temperature);
+    float *top_p = (float *)(s->host + s->top_p);
+    float *min_p = (float *)(s->host + s->min_p);
+    int32_t *top_k = (int32_t *)(s->host + s->top_k);
+    uint64_t *seed = (uint64_t *)(s->host + s->seed);
+    uint64_t *counter = (uint64_t *)(s->host + s->counter);
+    int32_t *bias_start = (int32_t *)(s->host + s->bias_start);
+    int32_t *mask_row = (int32_t *)(s->host + s->mask_row);
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct seam_sample_row *r = &row[i];
+
+        temperature[i] = r->temperature;
+        top_p[i] = r->top_p;
+        min_p[i] = r->min_p;
+        top_k[i] = r->top_k;
+        seed[i] = r->seed;
+        counter[i] = r->counter;
+        mask_row[i] = 0;
+        bias_start[i] = (int32_t)at;
+        if (at + r->n_bias > s->max_bias)
+            return -1;
+        if (!r->n_bias)
+            continue;
+        memcpy((int32_t *)(s->host + s->bias_id) + at, r->bias_id,
+               r->n_bias * sizeof *r->bias_id);
+        memcpy((float *)(s->host + s->bias_div) + at, r->bias_div,
+               r->n_bias * sizeof *r->bias_div);
+        memcpy((float *)(s->host + s->bias_add) + at, r->bias_add,
+               r->n_bias * sizeof *r->bias_add);
+        at += r->n_bias;
+    }
+    bias_start[n] = (int32_t)at;
+    return (int64_t)at;
+}
+
+static int runtime_copy_sample(struct seam_runtime *rt, uint64_t n_bias,
+                               struct seam_error *err)
+{
+    struct runtime_step *s = rt->step;
+    uint64_t from[] = {s->temperature, s->bias_id, s->bias_div, s->bias_add};
+    uint64_t bytes[] = {s->bias_id - s->temperature, n_bias * 4, n_bias * 4,
+                        n_bias * 4};
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof from / sizeof *from && !rc; i++)
+        if (bytes[i])
+            rc = rt->backend->copy(rt->self[SEAM_ROLE_BACKEND], s->stream,
+                                   s->dev + from[i], s->host + from[i],
+                                   bytes[i], err);
+    return rc;
+}
+
+int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
+                        const struct seam_sample_row *row, uint32_t n_top,
+                        struct seam_sample_out *out, struct seam_error *err)
+{
+    struct seam_exec e = runtime_exec(rt, err);
+    struct runtime_step *s = rt->step;
+    void *be = rt->self[SEAM_ROLE_BACKEND];
+    char *dev = s->dev, *ans = s->answer_dev;
+    struct seam_sample a = {.size = sizeof a, .n = n, .n_top = n_top};
+    int64_t n_bias;
+    int rc;
+
+    if (!n || first + n > s->n_rows || n_top > SEAM_MAX_TOP)
+        return seam_fail(err, SEAM_EINVAL, "sample: rows %u to %u of %u, top "
+                         "%u of at most %d", first, first + n, s->n_rows, n_top,
+                         SEAM_MAX_TOP);
+    n_bias = runtime_fill_sample(s, n, row);
+    if (n_bias < 0)
+        return seam_fail(err, SEAM_EINVAL, "sample: more bias entries than "
+                         "%llu", (unsigned long long)s->max_bias);
+    rc = runtime_copy_sample(rt, (uint64_t)n_bias, err);
+    if (rc)
+        return rc;
+    a.logits = s->logits;
+    a.logits.data = (char *)s->logits.data + first * s->logits.stride[0];
+    a.logits.shape[0] = n;
+    a.logits.bytes = (uint64_t)s->logits.stride[0] * n;
+    a.filter = (struct seam_filter){
+        .temperature = (const float *)(dev + s->temperature),
+        .top_p = (const float *)(dev + s->top_p),
+        .min_p = (const float *)(dev + s->min_p),
+        .top_k = (const int32_t *)(dev + s->top_k),
+        .seed = (const uint64_t *)(dev + s->seed),
+        .counter = (const uint64_t *)(dev + s->counter),
+    };
+    if (n_bias) {
+        a.filter.bias_start = (const int32_t *)(dev + s->bias_start);
+        a.filter.bias_id = (const int32_t *)(dev + s->bias_id);
+        a.filter.bias_div = (const float *)(dev + s->bias_div);
+        a.filter.bias_add = (const float *)(dev + s->bias_add);
+    }
+    if (s->n_mask_words) {
+        a.filter.mask = (const uint32_t *)(dev + s->mask);
+        a.filter.mask_row = (const int32_t *)(dev + s->mask_row);
+    }
+    a.token = (int32_t *)(ans + s->out_token);
+    a.logprob = (float *)(ans + s->out_logprob);
+    a.top_id = (int32_t *)(ans + s->out_top_id);
+    a.top_logprob = (float *)(ans + s->out_top_logprob);
+    rc = rt->backend->ops->sample(be, &e, &a);
+    if (!rc)
+        rc = rt->backend->copy(be, s->stream, s->answer_host, s->answer_dev,
+                               n_top ? s->answer_bytes : s->out_top_id, err);
+    if (!rc)
+        rc = rt->backend->stream_wait(be, s->stream, err);
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        ans = s->answer_host;
+        out[i].token = ((int32_t *)(ans + s->out_token))[i];
+        out[i].logprob = ((float *)(ans + s->out_logprob))[i];
+        out[i].top_id = (int32_t *)(ans + s->out_top_id) + i * n_top;
+        out[i].top_logprob = (float *)(ans + s->out_top_logprob) + i * n_top;
+    }
+    return rc;
+}
+
+void seam_runtime_plan(const struct seam_runtime *rt, struct seam_buf *out)
+{
+    uint64_t pages = rt->n_pages * rt->page_bytes;
+    uint64_t rows = rt->n_rows * rt->row_bytes;
+
+    seam_buf_fmt(out,
+                 "cache %.1f MiB: %u pages of %u tokens (%llu bytes a token), "
+                 "%u sequences (%llu bytes each); at most %u tokens in one",
+                 (double)(pages + rows) / 1048576, rt->n_pages, rt->page_tokens,
+                 (unsigned long long)(rt->page_bytes / rt->page_tokens),
+                 rt->n_rows, (unsigned long long)rt->row_bytes,
+                 rt->limits.max_context);
+}
