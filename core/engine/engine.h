@@ -143,9 +143,9 @@ struct seam_gen_info {
  * vocabulary; EFULL; ESTATE: not READY; ENOMEM.  [any] */
 int seam_gen_submit(struct seam_engine *e, const struct seam_gen_params *p,
                     struct seam_gen **g, struct seam_error *err);
-/* Take up to cap tokens; waits up to timeout_ms for the first.  Returns how
- * many; 0 when the time is over or the generation has ended and all is taken:
- * then *ended is true.  [one thread per gen] */
+/* Take up to cap tokens; waits up to timeout_ms (-1: for ever) for the first.
+ * Returns how many.  *ended: the generation is over and nothing is left to take
+ * after these.  [one thread per gen] */
 uint32_t seam_gen_take(struct seam_gen *g, int64_t timeout_ms,
                        struct seam_gen_token *out, uint32_t cap, bool *ended);
 void seam_gen_info(struct seam_gen *g, struct seam_gen_info *out);

@@ -1,0 +1,90 @@
+/* A generation as engine and owner share it (private to core/engine).
+ *
+ * The owner's handle and the scheduler each hold a reference.  Tokens pass
+ * through an array allocated at submission, so that a step allocates nothing and
+ * never waits for a reader. */
+#ifndef SEAM_ENGINE_GEN_H
+#define SEAM_ENGINE_GEN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "core/engine/engine.h"
+
+enum { GEN_LISTED = 1, GEN_IN_PROMPT = 2 };
+
+/* What a reader gets of one token, without its alternatives. */
+struct gen_slot {
+    int32_t id;
+    float   logprob;
+};
+
+struct gen_top {
+    int32_t id;
+    float   logprob;
+};
+
+struct seam_gen {
+    struct seam_engine *engine;
+    _Atomic int refs;
+    _Atomic bool cancelled;
+
+    /* Fixed at submission. */
+    struct seam_gen_params p; /* prompt, bias and stop point into owned memory */
+    void *owned;
+
+    /* lock guards what follows up to the next rule; lock order: the engine's
+     * lock, then this one. */
+    pthread_mutex_t lock;
+    pthread_cond_t  news;     /* a token or the end                           */
+    struct gen_slot *slot;    /* [n_slots] prompt's, if wanted, then generated */
+    struct gen_top  *top;     /* [n_slots][p.n_top]                           */
+    uint32_t n_slots, n_put, n_taken, n_prompt_slots;
+    struct seam_gen_info info;
+
+    /* The scheduler's own. */
+    struct seam_gen *next;    /* in the waiting queue                         */
+    int32_t *history;         /* [n_prompt + max_tokens] all ids so far       */
+    uint32_t n_history;       /* prompt and generated                         */
+    uint32_t n_done;          /* of those, in the cache                       */
+    uint32_t n_step;          /* of those, in the running step                */
+    int32_t  n_accept;        /* tokens of the last step, for the plugins     */
+    int32_t *page;            /* [max pages of its full length]               */
+    uint32_t n_pages;
+    int32_t  row;             /* state row, -1: not running                   */
+    uint64_t order;           /* of arrival; the youngest is preempted first  */
+    uint64_t last_ns;         /* when its last token came; 0: none yet        */
+    uint32_t n_prompt_scored; /* prompt tokens whose logprob is reported      */
+
+    /* Penalties, only when asked for: counts over the vocabulary and the ids
+     * that were seen, and room for the bias list made of them. */
+    uint32_t *count_out;      /* [vocab] times generated                      */
+    uint8_t  *mark;           /* [vocab] GEN_LISTED, GEN_IN_PROMPT            */
+    int32_t  *listed;         /* [n_listed] ids that need a bias entry        */
+    uint32_t  n_listed;
+    float    *add;            /* [vocab] logit bias of an id                  */
+    int32_t  *bias_id;        /* [vocab]                                      */
+    float    *bias_div, *bias_add;
+};
+
+/* A gen with one reference, or NULL and an error.  max_tokens is already cut to
+ * the context. */
+struct seam_gen *seam_gen_new(struct seam_engine *e,
+                              const struct seam_gen_params *p, uint32_t vocab,
+                              uint32_t max_pages, struct seam_error *err);
+void seam_gen_unref(struct seam_gen *g);
+
+/* Hand one token to the reader. */
+void seam_gen_put(struct seam_gen *g, int32_t id, float logprob,
+                  const int32_t *top_id, const float *top_logprob,
+                  uint32_t n_top, bool from_prompt, uint64_t now);
+void seam_gen_finish(struct seam_gen *g, enum seam_gen_end end,
+                     const struct seam_error *err, uint64_t now);
+
+/* Remember a generated token for penalties. */
+void seam_gen_count(struct seam_gen *g, int32_t id);
+/* The bias list of the next token: penalties, logit bias, and stop ids banned
+ * until min_tokens (eos [n_eos] are the model's own). */
+uint32_t seam_gen_bias(struct seam_gen *g, const int32_t *eos, uint32_t n_eos);
+
+#endif
