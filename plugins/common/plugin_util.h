@@ -137,6 +137,30 @@ static inline bool plug_is_rows(const struct seam_tensor *t, uint16_t dtype,
              (n - 1) * (uint64_t)t->stride[0] + d * elem <= t->bytes));
 }
 
+/* ---- Memory ---------------------------------------------------------------- */
+
+/* Zeroed host memory in the server's accounts, or NULL; plug_free frees it.
+ * [control] */
+static inline void *plug_zalloc(const struct seam_host *h, uint64_t count,
+                                uint64_t elem)
+{
+    uint64_t bytes;
+    void *p;
+
+    if (__builtin_mul_overflow(count, elem, &bytes))
+        return NULL;
+    p = h->alloc(h->ctx, SEAM_MEM_HOST, -1, bytes ? bytes : 1, 64);
+    if (p)
+        memset(p, 0, bytes);
+    return p;
+}
+
+static inline void plug_free(const struct seam_host *h, void *p)
+{
+    if (p)
+        h->free(h->ctx, p);
+}
+
 /* ---- Scratch ------------------------------------------------------------- */
 
 /* Successive 64-byte aligned pieces of exec.ws or grant.keep.  With p NULL it
