@@ -1,0 +1,38 @@
+#include "core/checkpoint/plan.h"
+
+#define FP8_SCALE_BYTES 4 /* one F32 per pooled key (model spec, 4.6)         */
+
+static uint64_t plan_bytes(uint16_t dtype)
+{
+    return seam_dtype_bits(dtype) / 8;
+}
+
+struct seam_plan seam_plan_of(const struct seam_model_config *m,
+                              uint16_t cache_dtype, uint16_t conv_dtype,
+                              uint16_t state_dtype)
+{
+    bool fp8 = plan_bytes(cache_dtype) == 1;
+    uint64_t latent = m->kv_lora * plan_bytes(fp8 ? SEAM_BF16 : cache_dtype);
+    uint64_t pool =
+        m->index_dim * plan_bytes(cache_dtype) + (fp8 ? FP8_SCALE_BYTES : 0);
+    uint64_t index = (pool + m->index_kpool - 1) / m->index_kpool;
+    uint64_t n_linear = 0, n_sparse = 0;
+    struct seam_plan p = { 0 };
+
+    for (uint32_t l = 0; l < m->n_layers; l++) {
+        n_linear += m->layer_kind[l] == SEAM_LAYER_LINEAR;
+        n_sparse += m->layer_kind[l] == SEAM_LAYER_SPARSE;
+    }
+    p.latent_per_token = n_sparse * latent;
+    p.index_per_token = n_sparse * index;
+    p.per_token = p.latent_per_token + p.index_per_token;
+    p.per_token_mtp = p.per_token + latent + index;
+    p.kda_per_seq = n_linear * m->kda_heads * m->kda_dim * m->kda_dim *
+                    plan_bytes(state_dtype);
+    p.conv_per_seq = n_linear * 3 * m->kda_heads * m->kda_dim *
+                     (m->kda_conv - 1) * plan_bytes(conv_dtype);
+    p.ring_per_seq =
+        n_sparse * m->index_kpool * 2 * m->index_dim * plan_bytes(conv_dtype);
+    p.per_seq = p.kda_per_seq + p.conv_per_seq + p.ring_per_seq;
+    return p;
+}
