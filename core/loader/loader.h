@@ -1,7 +1,7 @@
 /* Loads plugins, or refuses them in one line that says what to do.
  *
- * docs/abi.md "Loading and refusing" lists the steps L1 to L9.  Up to L5 nothing
- * of the plugin has run, and a refused plugin leaves no trace. */
+ * docs/abi.md "Loading and refusing" lists the steps L1 to L9.  Up to L5
+ * nothing of the plugin has run, and a refused plugin leaves no trace. */
 #ifndef SEAM_LOADER_LOADER_H
 #define SEAM_LOADER_LOADER_H
 
@@ -23,7 +23,8 @@ struct seam_loader_opts {
 
 struct seam_want {
     const char *name;   /* what the configuration calls it                    */
-    const char *file;   /* bare name, or absolute within plugin_paths         */
+    const char *file;   /* bare name, or absolute within plugin_paths; NULL:
+                           "NAME.so"                                          */
     const char *sha256; /* pin, or NULL with unpinned                         */
     bool        unpinned;
     uint16_t    kind;   /* SEAM_KIND_* expected                               */
@@ -47,13 +48,17 @@ struct seam_loaded {
 };
 
 /* Makes the private store (mode 0700, on a filesystem that allows execution) in
- * $TMPDIR or /tmp.  opts is copied. [control] */
+ * $TMPDIR or /tmp.  opts is copied, but for log.  [control] */
 int seam_loader_new(struct seam_loader **l, const struct seam_loader_opts *opts,
                     struct seam_error *err);
 /* Removes the store; plugins still loaded keep working. */
 void seam_loader_free(struct seam_loader *l);
 
-/* Steps L1 to L8.  [control] */
+/* Steps L1 to L8.  A name can be loaded again when its seam_loaded was freed, or
+ * by another loader, which is how a running plugin gets a successor: either way
+ * from the file as it is now, with static data of its own.
+ * ENOENT: no such file; ENOTSUP: not for this server or machine; EINVAL: a
+ * configuration that cannot be right; EDATA: all else.  [control] */
 int seam_loader_load(struct seam_loader *l, const struct seam_want *want,
                      struct seam_loaded **out, struct seam_error *err);
 
@@ -61,7 +66,8 @@ int seam_loader_load(struct seam_loader *l, const struct seam_want *want,
 int seam_loaded_init(struct seam_loaded *p, const struct seam_host *host,
                      struct seam_error *err);
 
-/* fini when inited, dlclose when the plugin is UNLOADABLE.  NULL is fine. */
+/* fini when inited, dlclose when the plugin is UNLOADABLE.  NULL is fine.
+ * [control] */
 void seam_loaded_free(struct seam_loaded *p);
 
 /* Steps L1 to L5 and no further: what `seam plugins` shows.  ident and sha256
