@@ -52,7 +52,7 @@ static size_t split_escape(struct seam_buf *out, const char *p, size_t n)
     } else if (c == 'S') {
         seam_buf_str(out, "\\P{White_Space}");
     } else if ((c && strchr(same, c)) ||
-               (c > ' ' && c < 0x7f && !is_alnum(c))) {
+               (c >= ' ' && c < 0x7f && !is_alnum(c))) {
         if (n > 2 && p[2] == '{' && strchr("pPx", c)) {
             end = memchr(p, '}', n);
             len = end ? (size_t)(end - p) + 1 : n;
