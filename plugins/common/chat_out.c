@@ -6,8 +6,8 @@ void chat_out_event(struct chat_out *o, uint32_t kind, const char *p, size_t n)
                 kind == SEAM_EV_TOOL_END;
 
     if (!o->rc && (n || kind == SEAM_EV_TOOL_END))
-        o->rc = o->sink.event(o->sink.ctx, kind, call ? o->n_calls - 1 : 0, p,
-                              n);
+        o->rc =
+            o->sink.event(o->sink.ctx, kind, call ? o->n_calls - 1 : 0, p, n);
 }
 
 void chat_out_content(struct chat_out *o, const char *p, size_t n)

@@ -2,9 +2,9 @@
 
 #include "plugin_util.h"
 
-#define REMINDER(what)                                                   \
-    "<reminder>You are unable to process this " what                     \
-    " because you don't have multi-modal input ability. Try different "  \
+#define REMINDER(what)                                                  \
+    "<reminder>You are unable to process this " what                    \
+    " because you don't have multi-modal input ability. Try different " \
     "methods.</reminder>"
 
 /* State of one chat_read. */
@@ -25,8 +25,8 @@ static int chat_bad(struct chat_reader *c, const char *why)
     return plug_fail(c->err, SEAM_EDATA, "%s: %s", c->path, why);
 }
 
-__attribute__((format(printf, 2, 3))) static void
-chat_at(struct chat_reader *c, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void chat_at(struct chat_reader *c,
+                                                          const char *fmt, ...)
 {
     va_list ap;
 
@@ -394,9 +394,9 @@ static int chat_message(struct chat_reader *c, const struct jt_value *v,
         const char *name;
         enum chat_role role;
     } roles[] = {
-        { "system", CHAT_SYSTEM },       { "developer", CHAT_SYSTEM },
-        { "user", CHAT_USER },           { "assistant", CHAT_ASSISTANT },
-        { "tool", CHAT_TOOL },           { "function", CHAT_TOOL },
+        { "system", CHAT_SYSTEM }, { "developer", CHAT_SYSTEM },
+        { "user", CHAT_USER },     { "assistant", CHAT_ASSISTANT },
+        { "tool", CHAT_TOOL },     { "function", CHAT_TOOL },
     };
     struct chat_msg *m = &c->r->msg[index];
     const struct jt_value *role;
@@ -471,9 +471,9 @@ static int chat_effort_read(struct chat_reader *c, const struct jt_value *v,
         const char *name;
         enum chat_effort effort;
     } efforts[] = {
-        { "none", CHAT_EFFORT_UNSET },  { "minimal", CHAT_EFFORT_LOW },
-        { "low", CHAT_EFFORT_LOW },     { "medium", CHAT_EFFORT_HIGH },
-        { "high", CHAT_EFFORT_HIGH },   { "xhigh", CHAT_EFFORT_MAX },
+        { "none", CHAT_EFFORT_UNSET }, { "minimal", CHAT_EFFORT_LOW },
+        { "low", CHAT_EFFORT_LOW },    { "medium", CHAT_EFFORT_HIGH },
+        { "high", CHAT_EFFORT_HIGH },  { "xhigh", CHAT_EFFORT_MAX },
         { "max", CHAT_EFFORT_MAX },
     };
 
@@ -509,8 +509,8 @@ static int chat_thinking_read(struct chat_reader *c, const struct jt_value *v,
         return chat_bad(c, "expected an object with a type");
     memcpy(where, c->path, sizeof where);
     type = jt_get(v, "type");
-    if (jt_is(type, JT_STRING) && (text_is(type->s, "enabled") ||
-                                   text_is(type->s, "adaptive"))) {
+    if (jt_is(type, JT_STRING) &&
+        (text_is(type->s, "enabled") || text_is(type->s, "adaptive"))) {
         *on = CHAT_ON;
     } else if (jt_is(type, JT_STRING) && text_is(type->s, "disabled")) {
         *on = CHAT_OFF;

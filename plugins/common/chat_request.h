@@ -37,17 +37,17 @@ struct chat_result {
 struct chat_msg {
     enum chat_role role;
     struct seam_str text;
-    bool has_reasoning;          /* present, even if empty                    */
+    bool has_reasoning; /* present, even if empty                    */
     struct seam_str reasoning;
-    struct chat_call *call;      /* [n_calls]                                 */
+    struct chat_call *call; /* [n_calls]                                 */
     size_t n_calls;
-    struct chat_result *result;  /* [n_results], of a tool message            */
+    struct chat_result *result; /* [n_results], of a tool message            */
     size_t n_results;
 };
 
 struct chat_request {
     struct jt_doc doc;
-    struct chat_msg *msg;         /* [n_msgs], at least one                   */
+    struct chat_msg *msg; /* [n_msgs], at least one                   */
     size_t n_msgs;
     const struct jt_value *tools; /* non-empty list of objects, or NULL       */
     enum chat_switch thinking, clear_thinking;
@@ -59,9 +59,9 @@ struct chat_request {
 /* What a renderer can do. */
 struct chat_rules {
     const struct seam_host *host; /* for log lines                            */
-    bool strict_history;   /* bad arguments in history: EDATA, not {}         */
-    bool media_reminder;   /* say that media cannot be read, not EDATA        */
-    bool tool_references;  /* accepted as the content of tool messages        */
+    bool strict_history;  /* bad arguments in history: EDATA, not {}         */
+    bool media_reminder;  /* say that media cannot be read, not EDATA        */
+    bool tool_references; /* accepted as the content of tool messages        */
 };
 
 /* EDATA with "PATH: reason", PATH being what the client sent, such as

@@ -387,8 +387,8 @@ static bool jt_entries(struct jt_reader *r, struct jt_value *v, char close)
             continue;
         }
         if (r->p == r->end || *r->p != close)
-            return jt_fail(r, close == ']' ? "expected ',' or ']'" :
-                                             "expected ',' or '}'");
+            return jt_fail(r, close == ']' ? "expected ',' or ']'"
+                                           : "expected ',' or '}'");
         r->p++;
         break;
     }
@@ -437,10 +437,9 @@ static bool jt_whole(struct jt_reader *r, struct jt_value *v)
 int jt_read_more(struct jt_doc *doc, struct seam_str text, const char *what,
                  const struct jt_value **out, struct seam_error *err)
 {
-    struct jt_reader r = { .p = text.p,
-                           .end = text.p + text.n,
-                           .start = text.p,
-                           .doc = doc };
+    struct jt_reader r = {
+        .p = text.p, .end = text.p + text.n, .start = text.p, .doc = doc
+    };
     struct jt_value *v = jt_alloc(doc, sizeof *v);
 
     if (!v)

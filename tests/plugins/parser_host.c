@@ -191,8 +191,8 @@ static int render(struct phost *h, const char *request, size_t n, bool marked,
 {
     struct render_ctx ctx = { .out = out, .marked = marked };
     struct seam_sink sink = { .ctx = &ctx, .event = render_event };
-    int rc = h->parser->render(h->self, (struct seam_str){ request, n }, &sink,
-                               err);
+    int rc =
+        h->parser->render(h->self, (struct seam_str){ request, n }, &sink, err);
 
     if (!rc && ctx.bad)
         rc = seam_fail(err, SEAM_ESTATE, "render sent a strange event");

@@ -28,12 +28,12 @@ struct phost_setting {
 
 struct phost {
     /* What the plugin may ask for; to be set before phost_load. */
-    const char *template_text;  /* chat_template.jinja, or NULL               */
+    const char *template_text; /* chat_template.jinja, or NULL               */
     size_t template_n;
     const struct phost_setting *settings; /* ended by a NULL key, or NULL     */
-    const char *missing_token;  /* the one token that does not exist          */
+    const char *missing_token; /* the one token that does not exist          */
 
-    struct ptext log;           /* lines, "LEVEL text\n"                      */
+    struct ptext log; /* lines, "LEVEL text\n"                      */
     uint64_t counter[8];
     uint32_t n_counters;
 
@@ -70,9 +70,9 @@ struct pcall {
 struct pout {
     struct ptext reasoning, content, events;
     struct pcall call[PMAX_CALLS];
-    uint32_t n_calls;   /* highest index seen, plus one                       */
-    uint32_t n_empty;   /* events without bytes other than TOOL_END           */
-    uint32_t n_bad;     /* events out of any order a client could follow      */
+    uint32_t n_calls; /* highest index seen, plus one                       */
+    uint32_t n_empty; /* events without bytes other than TOOL_END           */
+    uint32_t n_bad;   /* events out of any order a client could follow      */
     uint32_t stop_after; /* the sink refuses the event of this number; 0: none*/
     uint32_t n_events;
     uint32_t last_kind, last_index;

@@ -6,10 +6,10 @@
 
 /* What render prints as SPECIAL. */
 static const char *const tokens[] = {
-    "[gMASK]",       "<sop>",           "<|system|>",       "<|user|>",
-    "<|assistant|>", "<|observation|>", "<think>",          "</think>",
-    "<tool_call>",   "</tool_call>",    "<tool_response>",  "</tool_response>",
-    "<arg_key>",     "</arg_key>",      "<arg_value>",      "</arg_value>",
+    "[gMASK]",       "<sop>",           "<|system|>",      "<|user|>",
+    "<|assistant|>", "<|observation|>", "<think>",         "</think>",
+    "<tool_call>",   "</tool_call>",    "<tool_response>", "</tool_response>",
+    "<arg_key>",     "</arg_key>",      "<arg_value>",     "</arg_value>",
 };
 
 struct glm_option {
@@ -33,8 +33,7 @@ static int glm_option_read(const struct seam_host *h, const char *plugin,
     for (const struct glm_option *o = options; o->text; o++) {
         size_t n = strlen(list);
 
-        snprintf(list + n, sizeof list - n, "%s\"%s\"", n ? ", " : "",
-                 o->text);
+        snprintf(list + n, sizeof list - n, "%s\"%s\"", n ? ", " : "", o->text);
         if (!rc && text_is(s, o->text)) {
             *value = o->value;
             return SEAM_OK;
@@ -49,8 +48,8 @@ static int glm_style_choose(struct glm *g, const char *plugin,
                             const struct seam_create *c, struct seam_error *err)
 {
     static const struct glm_option styles[] = {
-        { "auto", 0 },        { "4.7", GLM_4_7 },   { "5", GLM_5 },
-        { "5.1", GLM_5_1 },   { "5.2", GLM_5_2 },   { "5.3", GLM_5_3 },
+        { "auto", 0 },      { "4.7", GLM_4_7 }, { "5", GLM_5 },
+        { "5.1", GLM_5_1 }, { "5.2", GLM_5_2 }, { "5.3", GLM_5_3 },
         { NULL, 0 },
     };
     static const struct glm_option offs[] = {
@@ -73,8 +72,8 @@ static int glm_style_choose(struct glm *g, const char *plugin,
 
     rc = glm_option_read(h, plugin, c->cfg, "style", styles, &style, err);
     if (!rc)
-        rc = glm_option_read(h, plugin, c->cfg, "thinking_off", offs, &off,
-                             err);
+        rc =
+            glm_option_read(h, plugin, c->cfg, "thinking_off", offs, &off, err);
     if (rc)
         return rc;
     if (style)
@@ -108,15 +107,14 @@ static int glm_style_choose(struct glm *g, const char *plugin,
 }
 
 int glm_create(const struct seam_host *host, const char *name,
-               const struct seam_create *c, void **self,
-               struct seam_error *err)
+               const struct seam_create *c, void **self, struct seam_error *err)
 {
-    static const struct glm_option unknown[] = {
-        { "drop", 0 }, { "forward", 1 }, { NULL, 0 }
-    };
-    static const struct glm_option media[] = {
-        { "refuse", 0 }, { "reminder", 1 }, { NULL, 0 }
-    };
+    static const struct glm_option unknown[] = { { "drop", 0 },
+                                                 { "forward", 1 },
+                                                 { NULL, 0 } };
+    static const struct glm_option media[] = { { "refuse", 0 },
+                                               { "reminder", 1 },
+                                               { NULL, 0 } };
     struct glm *g = calloc(1, sizeof *g);
     int forward = 0, reminder = 0, rc = SEAM_OK;
     int32_t strict = 0;
@@ -129,8 +127,8 @@ int glm_create(const struct seam_host *host, const char *name,
         rc = glm_option_read(host, name, c->cfg, "unknown_tool", unknown,
                              &forward, err);
     if (!rc)
-        rc = glm_option_read(host, name, c->cfg, "media", media, &reminder,
-                             err);
+        rc =
+            glm_option_read(host, name, c->cfg, "media", media, &reminder, err);
     if (!rc) {
         rc = host->cfg(host->ctx, c->cfg, "strict_history", SEAM_CFG_BOOL,
                        &strict);
@@ -142,9 +140,9 @@ int glm_create(const struct seam_host *host, const char *name,
     }
     for (size_t i = 0; !rc && i < sizeof tokens / sizeof *tokens; i++)
         if (host->token_id(host->ctx, c->model, tokens[i]) < 0)
-            rc = plug_fail(err, SEAM_ENOENT,
-                           "%s: the tokenizer has no token %s", name,
-                           tokens[i]);
+            rc =
+                plug_fail(err, SEAM_ENOENT, "%s: the tokenizer has no token %s",
+                          name, tokens[i]);
     if (rc)
         goto out;
     g->forward_unknown = forward;

@@ -172,8 +172,9 @@ static void effort_line(struct renderer *x)
         return;
     special(x, "<|system|>");
     prose(x, "Reasoning Effort: ");
-    prose(x, effort == CHAT_EFFORT_HIGH ? "High" :
-             effort == CHAT_EFFORT_LOW && version == GLM_5_3 ? "Low" : "Max");
+    prose(x, effort == CHAT_EFFORT_HIGH                        ? "High"
+             : effort == CHAT_EFFORT_LOW && version == GLM_5_3 ? "Low"
+                                                               : "Max");
 }
 
 /* ---- Assistant turns ------------------------------------------------------ */
@@ -309,7 +310,7 @@ static void result(struct renderer *x, const struct chat_result *r)
 /* One entry of the list that puts results in the order of their calls. */
 struct ordered {
     struct seam_str id;
-    size_t call;                    /* its place among the calls              */
+    size_t call; /* its place among the calls              */
     const struct chat_result *found;
 };
 
@@ -441,8 +442,8 @@ int glm_render(void *self, struct seam_str request, const struct seam_sink *out,
         goto out;
     x.r = &r;
     x.thinks = r.thinking != CHAT_OFF;
-    x.clears = r.clear_thinking != CHAT_UNSET ? r.clear_thinking == CHAT_ON :
-                                                g->style.clears;
+    x.clears = r.clear_thinking != CHAT_UNSET ? r.clear_thinking == CHAT_ON
+                                              : g->style.clears;
     for (size_t i = 0; i < r.n_msgs; i++)
         if (r.msg[i].role == CHAT_USER)
             x.after_user = i + 1;

@@ -59,8 +59,8 @@ bool glm_style_detect(struct seam_str template, struct glm_style *out)
     if (!ours)
         goto out;
     if (has(t, "ReasoningEffort:"))
-        *out = glm_style_of(
-            has(t, "'low'") || has(t, "\"low\"") ? GLM_5_3 : GLM_5_2);
+        *out = glm_style_of(has(t, "'low'") || has(t, "\"low\"") ? GLM_5_3
+                                                                 : GLM_5_2);
     else
         *out = glm_style_of(has(t, "defer_loading") ? GLM_5_1 : GLM_4_7);
     /* The first 5.3 template cleared like its elders: only a clear_thinking

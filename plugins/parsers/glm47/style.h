@@ -23,7 +23,7 @@ enum glm_off {
 
 struct glm_style {
     enum glm_version version;
-    bool clears;      /* reasoning of earlier turns goes, unless asked for    */
+    bool clears; /* reasoning of earlier turns goes, unless asked for    */
     enum glm_off off;
 };
 
