@@ -92,6 +92,29 @@ static inline int plug_model_f64(const struct seam_host *h,
     return rc;
 }
 
+/* The index of the string `key` of node among the n words; def when it is
+ * absent, EDATA when it is another. */
+static inline int plug_cfg_word(const struct seam_host *h,
+                                const struct seam_cfg *node, const char *what,
+                                const char *key, const char *const *word,
+                                uint32_t n, uint32_t def, uint32_t *out,
+                                struct seam_error *err)
+{
+    struct seam_str v = { 0 };
+    int rc = h->cfg(h->ctx, node, key, SEAM_CFG_STR, &v);
+
+    *out = def;
+    if (rc == SEAM_ENOENT)
+        return SEAM_OK;
+    for (uint32_t i = 0; !rc && i < n; i++)
+        if (v.n == strlen(word[i]) && !memcmp(v.p, word[i], v.n)) {
+            *out = i;
+            return SEAM_OK;
+        }
+    return plug_fail(err, SEAM_EDATA, "%s: %s is none of \"%s\", ... \"%s\"",
+                     what, key, word[0], word[n - 1]);
+}
+
 /* ---- Weights ------------------------------------------------------------- */
 
 /* The weight `rest` of model layer `layer`, in host memory, checked by
