@@ -191,10 +191,11 @@ static void token(const struct kda *m, const struct layer *l, float *state,
 
         unit(q, dim, 1 / sqrt(dim));
         unit(k, dim, 1);
-        for (uint32_t d = 0; d < dim; d++)
-            s->a[d] =
-                m->lower_bound *
-                sigmoid(l->A[h] * (s->f[t * w + at + d] + l->dt_bias[at + d]));
+        for (uint32_t d = 0; d < dim; d++) {
+            double f = s->f[t * w + at + d] + l->dt_bias[at + d];
+
+            s->decay[d] = exp(m->lower_bound * sigmoid(l->A[h] * f));
+        }
         recur(dim, state + at * dim, q, k, v, s->decay,
               sigmoid(s->b[t * m->heads + h]), s->dl, o);
         gate(m, l, o, s->go + t * w + at);
