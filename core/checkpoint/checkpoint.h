@@ -2,11 +2,12 @@
  *
  * Tensors are found through weight_map of model.safetensors.index.json alone
  * (shards may hold stale duplicates); a folder with a single model.safetensors
- * and no index is accepted.  Everything is validated at open: every indexed
- * tensor exists in its shard, lies within it, and has the dtype and shape that
- * config.json implies (model spec 1.4 and 7); no tensor of the model is missing.
- * Shards stay memory-mapped; a shard truncated later is noticed instead of
- * killing the process (see seam_checkpoint_lost). */
+ * and no index is accepted.  Everything that headers can tell is validated at
+ * open: every indexed tensor exists in its shard, lies within it, and has the
+ * dtype and shape that config.json implies (model spec 1.4 and 7); no tensor of
+ * the model is missing.  Zero points are checked when their weight is asked
+ * for.  Shards stay memory-mapped; a shard truncated later is noticed instead
+ * of killing the process (see seam_checkpoint_lost). */
 #ifndef SEAM_CHECKPOINT_CHECKPOINT_H
 #define SEAM_CHECKPOINT_CHECKPOINT_H
 
@@ -20,9 +21,11 @@ struct seam_checkpoint;
 /* done of total shards are validated.  [control] */
 typedef void seam_checkpoint_progress(void *ctx, uint32_t done, uint32_t total);
 
-/* log receives the notes: vision tensors skipped, zero points of another
- * convention, symlinked shards.  Errors name file and key or tensor, what was
- * found and what was expected.  [control] */
+/* log receives the notes: vision tensors skipped, tensors without a use, zero
+ * points of another convention, symlinked shards; it must live until close.
+ * Errors name file and key or tensor, what was found and what was expected.
+ * config.n_mtp is corrected to whether the block's tensors are there.
+ * [control] */
 int seam_checkpoint_open(struct seam_checkpoint **c, const char *dir,
                          const struct seam_log *log,
                          seam_checkpoint_progress *progress, void *ctx,
@@ -44,14 +47,15 @@ seam_checkpoint_find(const struct seam_checkpoint *c, const char *name,
 /* seam_host.weight for MEM_HOST: resolves "@embed", "@head", "@norm" and
  * "@layer.L.REST", module names (NAME.weight, with NAME.weight_scale_inv as
  * Q_GROUP of 128 x 128, or NAME.qweight/.qzeros/.scales as Q_GPTQ) and full
- * names.  A rank above SEAM_MAX_RANK, or data not aligned to its element, is
- * copied into memory of the checkpoint's own first.  A conv weight [n,1,k] stays
- * rank 3.  [control] */
+ * names.  Data not aligned to its element is copied into memory of the
+ * checkpoint's own first.  A conv weight [n,1,k] stays rank 3; of a rank above
+ * SEAM_MAX_RANK the leading dimensions are folded into one; rank 0 is [1].
+ * Views live until close.  ENOENT, ENOMEM, EDATA.  [control] */
 int seam_checkpoint_weight(struct seam_checkpoint *c, const char *name,
                            struct seam_tensor *out, struct seam_error *err);
 
 /* A side file of the folder by plain name ("chat_template.jinja"), at most 64
- * MiB, cached; ENOENT.  [control] */
+ * MiB, cached; NUL-terminated, valid until close.  ENOENT.  [control] */
 int seam_checkpoint_file(struct seam_checkpoint *c, const char *name,
                          struct seam_str *out, struct seam_error *err);
 
@@ -68,8 +72,9 @@ void seam_checkpoint_each(const struct seam_checkpoint *c,
                           void *ctx);
 
 /* The first shard whose pages could no longer be read, or NULL while all is
- * well.  A SIGBUS inside a mapped shard is answered with a page of zeros and
- * remembered here; the engine looks after every step.  [any] */
+ * well.  A SIGBUS inside a mapped shard is answered with pages of zeros and
+ * remembered here; the engine looks after every step.  Threads that read
+ * weights must not block SIGBUS.  [any] */
 const char *seam_checkpoint_lost(const struct seam_checkpoint *c);
 
 #endif

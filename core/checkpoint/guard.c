@@ -22,8 +22,8 @@ static struct {
 static _Atomic uint32_t n_used; /* slots at and above it were never used      */
 
 /* Protects the taking and giving back of slots, and the installation.  The
- * handler stays installed once it is: nobody could tell whether a handler put on
- * top of it meanwhile still calls it. */
+ * handler stays installed once it is: nobody could tell whether a handler put
+ * on top of it meanwhile still calls it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool installed;
 /* Written before the handler is installed, constant from then on. */

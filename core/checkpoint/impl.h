@@ -69,8 +69,8 @@ int64_t seam_fp8_scale(const struct seam_checkpoint *c, int64_t weight,
 bool seam_is_float(uint16_t dtype); /* F32, F16, BF16 */
 
 /* "SHARD: tensor "NAME": " and the rest. */
-__attribute__((format(printf, 4, 5))) int seam_entry_fail(
-    const struct seam_checkpoint *c, int64_t i, struct seam_error *err,
-    const char *fmt, ...);
+int seam_entry_fail(const struct seam_checkpoint *c, int64_t i,
+                    struct seam_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #endif

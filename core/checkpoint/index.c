@@ -8,7 +8,7 @@
 
 #define SUFFIX         ".safetensors"
 #define NAME_MAX_BYTES 255
-#define N_BUCKETS      (2 * SEAM_INDEX_MAX_FILES) /* a power of two                */
+#define N_BUCKETS      (2 * SEAM_INDEX_MAX_FILES) /* a power of two           */
 
 /* While reading: files found by a hash of their name, because a hostile map may
  * name a thousand files in turn. */

@@ -1,4 +1,5 @@
-/* The weight_map of model.safetensors.index.json: which shard holds a tensor. */
+/* The weight_map of model.safetensors.index.json: which shard holds which
+ * tensor. */
 #ifndef SEAM_CHECKPOINT_INDEX_H
 #define SEAM_CHECKPOINT_INDEX_H
 

@@ -1,6 +1,6 @@
 /* Every key is read by name with its range; nothing falls back to a library's
- * default, because the libraries' defaults differ (model spec, 1.1).  Ranges are
- * generous, but keep every product of dimensions far below 2^63. */
+ * default, because the libraries' defaults differ (model spec, 1.1).  Ranges
+ * are generous, but keep every product of dimensions far below 2^63. */
 #include "core/checkpoint/model_config.h"
 
 #include <inttypes.h>
@@ -118,9 +118,12 @@ static void conf_show(const json_t *v, char *to, size_t n)
     }
 }
 
-__attribute__((format(printf, 4, 5))) static int conf_refuse(
-    const struct conf *c, const char *key, const json_t *v,
-    const char *expected, ...)
+static int conf_refuse(const struct conf *c, const char *key, const json_t *v,
+                       const char *expected, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static int conf_refuse(const struct conf *c, const char *key, const json_t *v,
+                       const char *expected, ...)
 {
     char found[64], want[128];
     va_list ap;
@@ -289,8 +292,8 @@ static int conf_model_type(const struct conf *root, const struct conf *text)
     return 0;
 }
 
-/* The gate's lower bound.  HF takes null for -5 unless safe_gate is false, which
- * would be another gate. */
+/* The gate's lower bound.  HF takes null for -5 unless safe_gate is false,
+ * which would be another gate. */
 static int conf_lower_bound(const struct conf *c, const char *key,
                             struct seam_model_config *m)
 {

@@ -13,7 +13,9 @@ enum seam_layer_kind { SEAM_LAYER_LINEAR = 1, SEAM_LAYER_SPARSE = 2 };
 enum seam_mlp_kind { SEAM_MLP_DENSE = 1, SEAM_MLP_SPARSE = 2 };
 
 struct seam_model_config {
-    uint32_t hidden, vocab, n_layers, n_mtp, max_context;
+    uint32_t hidden, vocab, n_layers, max_context;
+    uint32_t n_mtp;                            /* 1 unless the key says 0; the
+                                                  block is layer n_layers     */
     float    rms_eps;
     float    swiglu_limit;
     uint32_t intermediate;                     /* dense MLP                   */
@@ -37,7 +39,7 @@ struct seam_model_config {
     uint32_t n_eos;
     bool     has_quant;   /* quantization_config is there                     */
     uint32_t quant_bits, quant_group;
-    char     quant_method[32];                 /* "auto-round", "fp8", ...    */
+    char     quant_method[32];                 /* "auto-round", "gptq", "fp8" */
     char     packing[32];                      /* "auto_round:auto_gptq", ... */
     bool     zero_is_v2;  /* a gptq_v2 label: zero points stored as they are  */
 };

@@ -52,8 +52,10 @@ const char *seam_dtype_name(uint16_t dtype)
 
 /* ---- One tensor's description ------------------------------------------- */
 
-__attribute__((format(printf, 2, 3))) static int st_fail(
-    const struct seam_jscan *s, const char *fmt, ...)
+static int st_fail(const struct seam_jscan *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static int st_fail(const struct seam_jscan *s, const char *fmt, ...)
 {
     char text[160];
     va_list ap;

@@ -24,9 +24,8 @@ struct seam_st_header {
 
 /* Parse the header of the file image p[0, have) of a file of file_bytes bytes
  * (have may be less when only the header is mapped; it must hold all of it).
- * Refuses everything in sections LD-1 and LD-2 of the cases in
- * docs/checkpoint.md, naming file and tensor.  Never allocates more than a small
- * multiple of the header's real size.  [any] */
+ * Refuses what docs/checkpoint.md lists, naming file and tensor.  Never
+ * allocates more than a small multiple of the header's real size.  [any] */
 int seam_st_parse(struct seam_st_header *h, const char *file,
                   const unsigned char *p, uint64_t have, uint64_t file_bytes,
                   struct seam_error *err);

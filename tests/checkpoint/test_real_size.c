@@ -1,0 +1,113 @@
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/plan.h"
+#include "real_size.h"
+
+#define MAX_RSS_KIB (300 * 1024)
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+/* Made in a child, so that the memory it takes is not the test's. */
+static void make(const char *dir)
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        const char *why;
+        uint64_t disk;
+
+        if (!real_size_make(dir, &disk, &why))
+            _exit(0);
+        fprintf(stderr, "%s\n", why);
+        _exit(77);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    if (status) {
+        real_size_remove(dir);
+        cr_skip_test("no 169 GiB of sparse files can be made in %s", dir);
+    }
+}
+
+static void last_progress(void *ctx, uint32_t done, uint32_t total)
+{
+    uint32_t *last = ctx;
+
+    cr_expect_eq(done, *last + 1);
+    cr_expect_eq(total, REAL_FILES);
+    *last = done;
+}
+
+Test(real_size, opens_and_plans_the_released_checkpoint)
+{
+    char dir[] = "/tmp/seam-real-XXXXXX";
+    struct seam_checkpoint *c = NULL;
+    struct seam_checkpoint_stats s;
+    struct seam_error err = { 0 };
+    struct seam_buf report = { 0 };
+    struct rusage use;
+    struct seam_plan p;
+    uint32_t progress = 0;
+    int rc;
+
+    cr_assert_not_null(mkdtemp(dir));
+    make(dir);
+    rc = seam_checkpoint_open(&c, dir, NULL, last_progress, &progress, &err);
+    real_size_remove(dir);
+    cr_assert_eq(rc, 0, "%s", err.text);
+    cr_expect_eq(progress, REAL_FILES);
+
+    seam_checkpoint_stats(c, &s);
+    cr_expect_eq(s.n_indexed, REAL_ENTRIES);
+    cr_expect_eq(s.n_files, REAL_FILES);
+    cr_expect_eq(s.n_skipped, REAL_VISION);
+    cr_expect_eq(s.file_bytes, REAL_FILE_BYTES);
+    cr_expect_eq(s.indexed_bytes, REAL_INDEXED_BYTES, "%llu",
+                 (unsigned long long)s.indexed_bytes);
+
+    p = seam_plan_of(seam_checkpoint_config(c), SEAM_BF16, SEAM_BF16, SEAM_F32);
+    cr_expect_eq(p.per_token, 11968);
+    cr_expect_eq(p.per_seq, 147642368);
+    seam_inspect(c, 0, &report);
+    cr_expect_not(report.failed);
+
+    getrusage(RUSAGE_SELF, &use);
+    cr_expect(SANITIZED || use.ru_maxrss < MAX_RSS_KIB, "%ld KiB",
+              use.ru_maxrss);
+    seam_buf_release(&report);
+    seam_checkpoint_close(c);
+}
+
+Test(real_size, stale_duplicates_are_not_taken)
+{
+    char dir[] = "/tmp/seam-real-XXXXXX";
+    struct seam_checkpoint *c = NULL;
+    struct seam_error err = { 0 };
+    struct seam_tensor t;
+    int rc;
+
+    cr_assert_not_null(mkdtemp(dir));
+    make(dir);
+    rc = seam_checkpoint_open(&c, dir, NULL, NULL, NULL, &err);
+    real_size_remove(dir);
+    cr_assert_eq(rc, 0, "%s", err.text);
+    cr_assert_eq(seam_checkpoint_weight(c, "@layer.0.self_attn.q_conv1d.weight",
+                                        &t, &err),
+                 0, "%s", err.text);
+    cr_expect_eq(t.shape[0], 8192);
+    cr_expect_null(seam_checkpoint_find(c, "model.stale", NULL));
+    /* The holes are zeros, which no symmetric layer has as zero points. */
+    cr_expect_eq(
+        seam_checkpoint_weight(c, "@layer.3.mlp.experts.0.up_proj", &t, &err),
+        SEAM_EDATA);
+    seam_checkpoint_close(c);
+}
