@@ -112,7 +112,7 @@ static void inspect_row(struct seam_buf *out, const char *part,
 /* Returns the bytes that the model reads: all but vision and strangers. */
 static uint64_t inspect_tensors(const struct tally *y, struct seam_buf *out)
 {
-    uint64_t n = 0, bytes = 0, weights = 0;
+    uint64_t n = 0, bytes = 0, n_used = 0, weights = 0;
 
     seam_buf_fmt(out, "%-20s%-10s%10s%18s\n", "component", "dtype", "tensors",
                  "bytes");
@@ -124,8 +124,10 @@ static uint64_t inspect_tensors(const struct tally *y, struct seam_buf *out)
                         y->bytes[p][d]);
             n += y->n[p][d];
             bytes += y->bytes[p][d];
-            if (p != SEAM_PART_VISION && p != SEAM_PART_OTHER)
+            if (p != SEAM_PART_VISION && p != SEAM_PART_OTHER) {
+                n_used += y->n[p][d];
                 weights += y->bytes[p][d];
+            }
         }
     for (uint16_t d = 0; d < N_DTYPES; d++) {
         uint64_t dn = 0, db = 0;
@@ -138,7 +140,7 @@ static uint64_t inspect_tensors(const struct tally *y, struct seam_buf *out)
             inspect_row(out, "all", seam_dtype_name(d), dn, db);
     }
     inspect_row(out, "all", "", n, bytes);
-    inspect_row(out, "weights in use", "", 0, weights);
+    inspect_row(out, "weights in use", "", n_used, weights);
     return weights;
 }
 
@@ -187,6 +189,7 @@ static void inspect_plan(const struct seam_model_config *m,
     FIELD("convolution, per sequence", conv_per_seq);
     FIELD("index ring, per sequence", ring_per_seq);
     FIELD("per sequence", per_seq);
+    FIELD("and ring of the MTP block", ring_mtp);
 #undef FIELD
     snprintf(what, sizeof what, "%u tokens", m->max_context);
     inspect_line(out, what, trunk);
@@ -194,35 +197,34 @@ static void inspect_plan(const struct seam_model_config *m,
     inspect_line(out, what, mtp);
 }
 
-/* How many sequences of how many tokens fit in `left` bytes. */
+/* How many sequences of how many tokens fit in `left` bytes, with the MTP block
+ * where there is one. */
 static void inspect_fit(const struct seam_model_config *m,
                         const struct seam_plan p[N_COLUMNS], uint64_t left,
                         struct seam_buf *out)
 {
-    uint64_t v[N_COLUMNS];
+    uint64_t token[N_COLUMNS], seq[N_COLUMNS], v[N_COLUMNS];
     char what[64];
 
     for (size_t i = 0; i < N_COLUMNS; i++) {
-        uint64_t per = m->n_mtp ? p[i].per_token_mtp : p[i].per_token;
-        uint64_t n = left < p[i].per_seq ? 0 : (left - p[i].per_seq);
-
-        v[i] = per ? n / per : 0;
+        token[i] = m->n_mtp ? p[i].per_token_mtp : p[i].per_token;
+        seq[i] = p[i].per_seq + (m->n_mtp ? p[i].ring_mtp : 0);
+        v[i] = left > seq[i] && token[i] ? (left - seq[i]) / token[i] : 0;
         if (v[i] > m->max_context)
             v[i] = m->max_context;
     }
     inspect_line(out, "tokens of one sequence", v);
-    for (uint64_t tokens = 1024;; tokens *= 8) {
-        if (tokens > m->max_context)
-            tokens = m->max_context;
+    for (uint64_t n = 1024;; n *= 8) {
+        if (n > m->max_context)
+            n = m->max_context;
         for (size_t i = 0; i < N_COLUMNS; i++) {
-            uint64_t per = m->n_mtp ? p[i].per_token_mtp : p[i].per_token;
-            uint64_t need = p[i].per_seq + tokens * per;
+            uint64_t need = seq[i] + n * token[i];
 
             v[i] = need ? left / need : 0;
         }
-        snprintf(what, sizeof what, "sequences of %" PRIu64 " tokens", tokens);
+        snprintf(what, sizeof what, "sequences of %" PRIu64 " tokens", n);
         inspect_line(out, what, v);
-        if (tokens == m->max_context)
+        if (n == m->max_context)
             break;
     }
 }

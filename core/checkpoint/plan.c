@@ -31,8 +31,8 @@ struct seam_plan seam_plan_of(const struct seam_model_config *m,
                     plan_bytes(state_dtype);
     p.conv_per_seq = n_linear * 3 * m->kda_heads * m->kda_dim *
                      (m->kda_conv - 1) * plan_bytes(conv_dtype);
-    p.ring_per_seq =
-        n_sparse * m->index_kpool * 2 * m->index_dim * plan_bytes(conv_dtype);
+    p.ring_mtp = 2ull * m->index_kpool * m->index_dim * plan_bytes(conv_dtype);
+    p.ring_per_seq = n_sparse * p.ring_mtp;
     p.per_seq = p.kda_per_seq + p.conv_per_seq + p.ring_per_seq;
     return p;
 }
