@@ -180,9 +180,12 @@ static int host_weight(void *ctx, const struct seam_model *m, const char *name,
 {
     struct th *h = ctx;
     struct th_weight *w;
+    int rc = h->weight_of ? h->weight_of(h->arg, name, out) : SEAM_ENOENT;
 
     (void)m;
     (void)mem;
+    if (rc != SEAM_ENOENT)
+        return rc;
     w = th_find(h, name);
     if (!w)
         return SEAM_ENOENT;

@@ -58,6 +58,8 @@ struct th {
     int (*block)(void *arg, uint32_t kind, uint32_t layer,
                  struct seam_lent *out);
     int32_t (*token_id)(void *arg, const char *piece);
+    /* asked first for every weight; ENOENT: look among those added here       */
+    int (*weight_of)(void *arg, const char *name, struct seam_tensor *out);
     void *arg;
 };
 
