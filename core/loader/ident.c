@@ -143,15 +143,13 @@ static int elf_check_file(struct elf *e, struct seam_error *err)
         return seam_fail(err, SEAM_EDATA,
                          "%s: is empty; expected a shared object", e->name);
     if (e->n < SELFMAG || memcmp(e->p, ELFMAG, SELFMAG))
-        return seam_fail(
-            err, SEAM_EDATA,
-            "%s: not an ELF file; expected a shared object for " IDENT_MACHINE_NAME,
-            e->name);
+        return seam_fail(err, SEAM_EDATA,
+                         "%s: not an ELF file; expected a shared object for %s",
+                         e->name, IDENT_MACHINE_NAME);
     if (e->n > EI_CLASS && e->p[EI_CLASS] == ELFCLASS32)
-        return seam_fail(
-            err, SEAM_EDATA,
-            "%s: a 32-bit ELF file; this server needs 64-bit " IDENT_MACHINE_NAME,
-            e->name);
+        return seam_fail(err, SEAM_EDATA,
+                         "%s: a 32-bit ELF file; this server needs 64-bit %s",
+                         e->name, IDENT_MACHINE_NAME);
     if (!elf_get(e, 0, &e->head, sizeof e->head))
         return seam_fail(err, SEAM_EDATA,
                          "%s: truncated: %llu bytes, an ELF header has %zu",

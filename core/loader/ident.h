@@ -14,7 +14,7 @@
 int seam_ident_parse(const char *name, const unsigned char *p, uint64_t n,
                      struct seam_ident *out, struct seam_error *err);
 
-/* The same for a file, which is read and not mapped: it may shrink meanwhile. */
+/* The same for a file, which is read, not mapped: it may shrink meanwhile. */
 int seam_ident_read(const char *path, struct seam_ident *out,
                     struct seam_error *err);
 

@@ -176,7 +176,7 @@ static int members_both(const char *label, const char *a, bool has_a,
                      label, has_a ? b : a, has_a ? a : b);
 }
 
-/* ---- L5: is it what was asked for, and can it work here? ------------------ */
+/* ---- L5: is it what was asked for, and can it work here? ----------------- */
 
 static int check_version(const char *label, const struct seam_ident *id,
                          struct seam_error *err)
@@ -310,7 +310,7 @@ static int loader_check(const struct seam_loader *l,
     return 0;
 }
 
-/* ---- L1 to L5 ------------------------------------------------------------- */
+/* ---- L1 to L5 ------------------------------------------------------------ */
 
 static void candidate_release(struct candidate *c)
 {
@@ -406,7 +406,7 @@ out:
     return rc;
 }
 
-/* ---- L6 to L8 ------------------------------------------------------------- */
+/* ---- L6 to L8 ------------------------------------------------------------ */
 
 /* Linking with -ffast-math adds start-up code that makes the loading thread
  * flush denormals to zero, which changes the results of everything else. */
@@ -642,7 +642,7 @@ int seam_loader_inspect(struct seam_loader *l, const struct seam_want *want,
     return rc;
 }
 
-/* ---- L9 and the end ------------------------------------------------------- */
+/* ---- L9 and the end ------------------------------------------------------ */
 
 int seam_loaded_init(struct seam_loaded *p, const struct seam_host *host,
                      struct seam_error *err)

@@ -54,9 +54,9 @@ int seam_loader_new(struct seam_loader **l, const struct seam_loader_opts *opts,
 /* Removes the store; plugins still loaded keep working. */
 void seam_loader_free(struct seam_loader *l);
 
-/* Steps L1 to L8.  A name can be loaded again when its seam_loaded was freed, or
- * by another loader, which is how a running plugin gets a successor: either way
- * from the file as it is now, with static data of its own.
+/* Steps L1 to L8.  A name can be loaded again when its seam_loaded was freed,
+ * or by another loader, which is how a running plugin gets a successor: either
+ * way from the file as it is now, with static data of its own.
  * ENOENT: no such file; ENOTSUP: not for this server or machine; EINVAL: a
  * configuration that cannot be right; EDATA: all else.  [control] */
 int seam_loader_load(struct seam_loader *l, const struct seam_want *want,
