@@ -15,7 +15,9 @@ function(seam_add_plugin name)
   target_link_libraries(${name} PRIVATE seam_flags m)
   target_link_options(${name} PRIVATE
     -Wl,--version-script=${SEAM_PLUGIN_MAP}
-    -Wl,-z,now,-z,relro,-z,noexecstack -Wl,--exclude-libs,ALL
-    $<$<NOT:$<BOOL:${SEAM_SANITIZE}>>:-Wl,-z,defs>)
+    -Wl,-z,now,-z,relro,-z,noexecstack -Wl,--exclude-libs,ALL)
+  if(NOT SEAM_SANITIZE) # whose functions the program provides
+    target_link_options(${name} PRIVATE -Wl,-z,defs)
+  endif()
   set_target_properties(${name} PROPERTIES LINK_DEPENDS ${SEAM_PLUGIN_MAP})
 endfunction()

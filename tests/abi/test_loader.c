@@ -257,7 +257,7 @@ Test(loader, takes_code_for_the_device_that_is_there)
     room_close(&r);
 }
 
-/* ---- Refused before any code runs: all of these would abort --------------- */
+/* ---- Refused before any code runs: all of these would abort -------------- */
 
 Test(loader, refuses_before_any_code_runs)
 {
@@ -389,7 +389,7 @@ Test(loader, inspects_without_running_anything)
     room_close(&r);
 }
 
-/* ---- Refused once in memory ----------------------------------------------- */
+/* ---- Refused once in memory ---------------------------------------------- */
 
 Test(loader, refuses_what_differs_in_memory)
 {
@@ -467,7 +467,7 @@ Test(loader, refuses_tables_with_holes)
     room_close(&r);
 }
 
-/* ---- Refused by the dynamic loader ---------------------------------------- */
+/* ---- Refused by the dynamic loader --------------------------------------- */
 
 Test(loader, names_the_symbol_that_is_missing)
 {
@@ -492,7 +492,7 @@ Test(loader, names_the_library_that_is_missing)
     room_close(&r);
 }
 
-/* ---- Files that are no plugins -------------------------------------------- */
+/* ---- Files that are no plugins ------------------------------------------- */
 
 Test(loader, refuses_files_of_other_machines)
 {
@@ -636,7 +636,7 @@ Test(loader, says_that_a_file_is_not_readable)
     room_close(&r);
 }
 
-/* ---- Where files may be --------------------------------------------------- */
+/* ---- Where files may be -------------------------------------------------- */
 
 Test(loader, finds_names_in_their_folder_only)
 {
@@ -786,7 +786,7 @@ Test(loader, never_runs_decoys)
     room_close(&r);
 }
 
-/* ---- Who may have written them -------------------------------------------- */
+/* ---- Who may have written them ------------------------------------------- */
 
 Test(loader, refuses_what_others_can_write)
 {
@@ -857,7 +857,7 @@ Test(loader, refuses_what_belongs_to_others)
     room_close(&r);
 }
 
-/* ---- Pins ----------------------------------------------------------------- */
+/* ---- Pins ---------------------------------------------------------------- */
 
 Test(loader, compares_pins)
 {
@@ -930,7 +930,7 @@ Test(loader, hashes_as_the_standard_says)
     room_close(&r);
 }
 
-/* ---- Twice, again, and instead -------------------------------------------- */
+/* ---- Twice, again, and instead ------------------------------------------- */
 
 Test(loader, refuses_a_name_that_is_taken)
 {
@@ -1021,7 +1021,7 @@ Test(loader, is_not_disturbed_when_a_file_is_overwritten)
     room_close(&r);
 }
 
-/* ---- init and the end ------------------------------------------------------ */
+/* ---- init and the end ---------------------------------------------------- */
 
 Test(loader, reports_a_failed_init)
 {
@@ -1156,7 +1156,7 @@ Test(loader, needs_a_place_for_its_store)
     cr_expect_null(l);
 }
 
-/* ---- What plugins see ------------------------------------------------------ */
+/* ---- What plugins see ---------------------------------------------------- */
 
 Test(loader, shows_plugins_no_symbol_of_the_server)
 {
@@ -1193,7 +1193,7 @@ Test(loader, shows_plugins_nothing_of_each_other)
     room_close(&r);
 }
 
-/* ---- The processor --------------------------------------------------------- */
+/* ---- The processor ------------------------------------------------------- */
 
 #if defined(__x86_64__)
 Test(loader, restores_the_floating_point_mode)
