@@ -62,24 +62,29 @@ bool seam_parse_f64(const char *s, double *out)
     return ok;
 }
 
+/* Insertions, deletions, replacements and swaps of neighbours, one each. */
 static size_t nearest_distance(const char *a, const char *b)
 {
-    size_t n = strlen(b), row[NEAREST_MAX + 1];
+    size_t n = strlen(b);
+    size_t row[NEAREST_MAX + 1], above[NEAREST_MAX + 1];
+    size_t above2[NEAREST_MAX + 1];
 
     for (size_t j = 0; j <= n; j++)
         row[j] = j;
     for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0];
-
+        memcpy(above2, above, i > 1 ? (n + 1) * sizeof *row : 0);
+        memcpy(above, row, (n + 1) * sizeof *row);
         row[0] = i;
         for (size_t j = 1; j <= n; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            size_t best = above[j - 1] + (a[i - 1] != b[j - 1]);
 
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
+            if (above[j] + 1 < best)
+                best = above[j] + 1;
             if (row[j - 1] + 1 < best)
                 best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
+                a[i - 2] == b[j - 1] && above2[j - 2] + 1 < best)
+                best = above2[j - 2] + 1;
             row[j] = best;
         }
     }
