@@ -52,8 +52,10 @@ struct seam_cfg *seam_cfg_new_from(json_t *v,
 {
     struct seam_cfg *cfg = seam_cfg_new(v, source->base, log);
 
-    if (cfg)
+    if (cfg) {
         cfg->source = *source;
+        cfg->source.base = cfg->where;
+    }
     return cfg;
 }
 

@@ -20,7 +20,7 @@ struct seam_cfg *seam_cfg_new(json_t *v, const char *where,
 void seam_cfg_free(struct seam_cfg *cfg);
 
 /* The text that v was parsed from, and v's path in it: messages then read
- * "FILE:LINE: BASE.KEY: ...".  All three are borrowed. */
+ * "FILE:LINE: BASE.KEY: ...".  file and text must outlive the node. */
 struct seam_cfg_source {
     const char *file, *base;
     const char *text;

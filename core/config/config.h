@@ -1,13 +1,14 @@
 /* The server's settings: one table, one struct, and where each value is from.
  *
  * Precedence: command line, then environment, then file, then default.  Every
- * setting has a key path ("server.listen"), an environment variable made from it
- * (SEAM_SERVER_LISTEN), and the flag --set KEY=VALUE; some have a short flag of
- * their own.  Whatever is unknown, twice, of the wrong type or out of range is
- * refused with file, line, key path and the nearest known key; an environment
- * variable that starts with SEAM_ and names no setting is refused too.
- * Relative paths in the file are relative to the file's own folder, in flags and
- * environment to the working directory. */
+ * setting has a key path ("server.listen"), an environment variable made from
+ * it (SEAM_SERVER_LISTEN), and the flag --set KEY=VALUE; some have a short flag
+ * of their own.  Whatever is unknown, twice, of the wrong type or out of range
+ * is refused with file, line, key path and the nearest known key; an
+ * environment variable that starts with SEAM_ and names no setting is refused
+ * too.  Relative paths in the file are relative to the file's own folder, in
+ * flags and environment to the working directory.  docs/configuration.md has
+ * the whole. */
 #ifndef SEAM_CONFIG_CONFIG_H
 #define SEAM_CONFIG_CONFIG_H
 
@@ -19,6 +20,7 @@
 #include "core/base/buf.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/config/cfg.h"
 
 /* The parts of the server that a plugin fills.  The key in the file is
  * plugins.ROLE. */
@@ -68,9 +70,9 @@ struct seam_config {
         int64_t max_body_bytes;
         int64_t body_timeout_ms;  /* a request must have arrived by then      */
         int64_t write_timeout_ms; /* a client may not read for so long        */
-        int64_t drain_timeout_ms; /* after SIGTERM                            */
+        int64_t drain_timeout_ms; /* after SIGTERM; 0: cut at once            */
         int64_t stall_timeout_ms; /* a step may take so long                  */
-        int64_t sse_ping_ms;
+        int64_t sse_ping_ms;      /* >= 100                                   */
         int64_t max_n;            /* choices of one request                   */
         struct seam_strings cors_origins;
         char *metrics_public;     /* "auto", "yes", "no"                      */
@@ -79,8 +81,8 @@ struct seam_config {
     struct {
         int64_t threads;          /* of the pool; 0: one per core             */
         int64_t max_seqs;         /* sequences in one step                    */
-        int64_t max_step_tokens;  /* token rows in one step                   */
-        int64_t page_tokens;
+        int64_t max_step_tokens;  /* token rows in one step; >= max_seqs      */
+        int64_t page_tokens;      /* a multiple of 4                          */
         int64_t cache_bytes;      /* for planes and state rows                */
         int64_t max_queue;        /* requests waiting                         */
     } engine;
@@ -88,17 +90,25 @@ struct seam_config {
         char *level;              /* "debug", "info", "warn", "error"         */
         char *format;             /* "text", "json"                           */
     } log;
-    char *plugin_dir;
+    char *plugin_dir;             /* default: "plugins" beside the program    */
     struct seam_strings plugin_paths;
     struct seam_plugin_entry_config plugin[SEAM_N_ROLES];
 
-    void *origins; /* private: where each value is from                       */
+    void *origins; /* private: where each value is from, and the file's text  */
 };
 
-/* One "--set key=value" or short flag, already split. */
+/* One "--set KEY=VALUE", key and value apart, or one short flag: key is then
+ * the flag with its dashes ("--listen").  value NULL stands for "true" where
+ * the setting is a boolean. */
 struct seam_flag {
     const char *key, *value;
 };
+
+/* The key that a short flag stands for, or NULL; *is_switch (may be NULL) tells
+ * whether it goes without a value. */
+const char *seam_config_flag_key(const char *flag, bool *is_switch);
+/* The short flag of a key, or NULL. */
+const char *seam_config_key_flag(const char *key);
 
 /* Read file (NULL: none), the SEAM_* members of env (NULL-terminated) and
  * flags into *c.  On failure *c is empty.  [control] */
@@ -107,11 +117,17 @@ int seam_config_load(struct seam_config *c, const char *file, char *const *env,
                      struct seam_error *err);
 void seam_config_release(struct seam_config *c);
 
-/* The same from text[0, n) instead of a file, for tests and fuzzing; name stands
- * for the file in messages, its folder for relative paths. */
+/* The same from text[0, n) instead of a file, for tests and fuzzing; name
+ * stands for the file in messages, its folder for relative paths. */
 int seam_config_parse(struct seam_config *c, const char *name, const char *text,
                       size_t n, char *const *env, const struct seam_flag *flag,
                       size_t n_flags, struct seam_error *err);
+
+/* The block of a plugin for seam_host.cfg, with messages that name file and
+ * line.  Freed before c.  NULL when out of memory. */
+struct seam_cfg *seam_config_plugin_cfg(const struct seam_config *c,
+                                        enum seam_role role,
+                                        const struct seam_log *log);
 
 /* Every effective value with its origin ("default", "file conf/x.json:12",
  * "env SEAM_LOG_LEVEL", "flag --listen"), keys in table order; secrets as
