@@ -35,16 +35,16 @@ struct seam_merge {
 struct seam_bpe {
     char              *arena;
     size_t             arena_n, arena_cap;
-    struct seam_piece *piece;    /* [n_ids]                                   */
+    struct seam_piece *piece;       /* [n_ids]                                */
     uint32_t           n_ids;
-    uint32_t          *word;     /* [word_mask + 1] id + 1 by bytes; 0: empty */
+    uint32_t          *word;        /* [word_mask + 1] id + 1 by bytes, or 0  */
     uint32_t           word_mask;
-    struct seam_merge *merge;    /* [merge_mask + 1]                          */
+    struct seam_merge *merge;       /* [merge_mask + 1]                       */
     uint32_t           merge_mask;
-    uint32_t          *made;     /* [n_merges] id that the merge of a rank makes */
-    uint32_t           n_merges;
-    uint32_t           byte[256]; /* id of each single byte                   */
-    bool               whole_words; /* ignore_merges                          */
+    uint32_t          *made;        /* [n_merges] what the merge of a rank    */
+    uint32_t           n_merges;    /*            makes                       */
+    uint32_t           byte[256];   /* id of each single byte                 */
+    bool               whole_words; /* "ignore_merges"                        */
 };
 
 /* Room for n_ids ids, n_words pieces that text can become and n_merges merges.

@@ -701,10 +701,10 @@ int seam_tokenizer_parse(struct seam_tokenizer **t, const char *name,
 {
     struct load l = { .name = name, .err = err };
     json_t *doc = seam_json_parse(text, n, name, 0, err);
-    int rc = err ? err->code : SEAM_EDATA;
+    int rc;
 
     if (!doc)
-        return rc;
+        return err ? err->code : SEAM_EDATA;
     l.t = calloc(1, sizeof *l.t);
     rc = l.t ? load_document(&l, doc) : load_nomem(&l);
     if (!rc) {

@@ -28,98 +28,186 @@ struct seam_split {
 
 /* ---- From Oniguruma's syntax to PCRE2's ---------------------------------- */
 
+/* Reads the expression piece by piece; what is known to mean the same in both
+ * engines is copied, \s is spelled out, everything else is refused. */
+struct translation {
+    const char *p;
+    size_t n, i;
+    struct seam_buf *out;
+    const char *bad; /* what at i is not supported                            */
+    bool in_class, folding;
+    size_t class_at; /* where the class's first member stands                 */
+};
+
 static bool is_alnum(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
            (c >= 'a' && c <= 'z');
 }
 
-/* An escape that both engines read alike is copied; \s is spelled out, because
- * PCRE2 counts U+180E in and Oniguruma does not.  Returns the length read, or 0
- * for an escape that is not known to mean the same. */
-static size_t split_escape(struct seam_buf *out, const char *p, size_t n)
+static bool begins(const struct translation *t, const char *with)
 {
-    static const char same[] = "dDpPrntfx";
-    const char *end;
-    size_t len = 2;
-    char c;
+    size_t len = strlen(with);
 
-    if (n < 2)
-        return 0;
-    c = p[1];
-    if (c == 's') {
-        seam_buf_str(out, "\\p{White_Space}");
-    } else if (c == 'S') {
-        seam_buf_str(out, "\\P{White_Space}");
-    } else if ((c && strchr(same, c)) ||
-               (c >= ' ' && c < 0x7f && !is_alnum(c))) {
-        if (n > 2 && p[2] == '{' && strchr("pPx", c)) {
-            end = memchr(p, '}', n);
-            len = end ? (size_t)(end - p) + 1 : n;
-        }
-        seam_buf_add(out, p, len);
-    } else {
-        return 0;
-    }
-    return len;
+    return t->n - t->i >= len && !memcmp(t->p + t->i, with, len);
 }
 
-/* Groups that mean the same in both.  Oniguruma's (?m) is PCRE2's (?s), and
- * (?s), (?x) and verbs such as (*ANY) are PCRE2's alone. */
-static bool split_group_known(const char *p, size_t n)
+static void copy(struct translation *t, size_t len)
+{
+    seam_buf_add(t->out, t->p + t->i, len);
+    t->i += len;
+}
+
+/* \p{L}, \P{Nd}, \p{^Lu}: general categories.  A script's name would mean the
+ * script's extensions to PCRE2. */
+static void translate_property(struct translation *t)
+{
+    const char *end = memchr(t->p + t->i, '}', t->n - t->i);
+    size_t len = end ? (size_t)(end - t->p) + 1 - t->i : 0;
+    size_t n_name = len > 4 ? len - 4 : 0;
+    const char *name = n_name ? t->p + t->i + 3 : "";
+
+    if (name[0] == '^') {
+        name++;
+        n_name--;
+    }
+    if (!begins(t, "\\p{") && !begins(t, "\\P{"))
+        n_name = 0;
+    if (n_name < 1 || n_name > 2 || name[0] < 'A' || name[0] > 'Z' ||
+        (n_name == 2 && (name[1] < 'a' || name[1] > 'z')))
+        t->bad = "a property other than a general category";
+    else
+        copy(t, len);
+}
+
+/* \s to PCRE2 includes U+180E, which White_Space and Oniguruma do not. */
+static void translate_escape(struct translation *t)
+{
+    char c = t->i + 1 < t->n ? t->p[t->i + 1] : 0;
+    const char *end;
+
+    if (c == 's' || c == 'S') {
+        seam_buf_str(t->out,
+                     c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
+        t->i += 2;
+    } else if (c == 'p' || c == 'P') {
+        translate_property(t);
+    } else if (begins(t, "\\x{") &&
+               (end = memchr(t->p + t->i, '}', t->n - t->i))) {
+        copy(t, (size_t)(end - t->p) + 1 - t->i);
+    } else if (c && (strchr("dDrntf", c) ||
+                     (c >= ' ' && c < 0x7f && !is_alnum(c)))) {
+        copy(t, 2);
+    } else {
+        t->bad = "an escape";
+    }
+}
+
+/* Oniguruma's (?m) is PCRE2's (?s); (?i) reaches past a '|' in one and not in
+ * the other, except at the very beginning; verbs such as (*ANY) are PCRE2's
+ * alone. */
+static void translate_group(struct translation *t)
 {
     static const char *const known[] = {
-        "(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?i:", "(?i)", "(?-i:",
+        "(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?i:", "(?-i:",
     };
+    bool plain = !begins(t, "(?") && !begins(t, "(*");
+    size_t len = 1;
 
-    if (n < 2 || (p[1] != '?' && p[1] != '*'))
+    for (size_t k = 0; !plain && k < sizeof known / sizeof *known; k++) {
+        if (begins(t, known[k])) {
+            plain = true;
+            len = strlen(known[k]);
+        }
+    }
+    if (!plain && t->i == 0 && begins(t, "(?i)")) {
+        plain = true;
+        len = 4;
+    }
+    if (!plain) {
+        t->bad = "a group";
+        return;
+    }
+    t->folding |= len > 3 && t->p[t->i + 2] == 'i';
+    copy(t, len);
+}
+
+/* Without regard to case, Oniguruma lets one letter stand for two, such as
+ * U+00DF for ss and U+FB01 for fi, and the reverse. */
+static bool folds_to_one(const struct translation *t)
+{
+    static const char *const pairs[] = { "ss", "st", "ff", "fi", "fl" };
+    char two[2];
+
+    if (!t->folding)
+        return false;
+    if ((unsigned char)t->p[t->i] >= 0x80)
         return true;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (n >= strlen(known[i]) && !memcmp(p, known[i], strlen(known[i])))
+    if (t->n - t->i < 2)
+        return false;
+    for (int k = 0; k < 2; k++) {
+        two[k] = t->p[t->i + (size_t)k];
+        if (two[k] >= 'A' && two[k] <= 'Z')
+            two[k] = (char)(two[k] - 'A' + 'a');
+    }
+    for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++)
+        if (!memcmp(two, pairs[k], 2))
             return true;
     return false;
+}
+
+static void translate_in_class(struct translation *t)
+{
+    if (begins(t, "["))
+        t->bad = "a class in a class";
+    else if (begins(t, "&&"))
+        t->bad = "an intersection of classes";
+    else if (begins(t, "]") && t->i == t->class_at)
+        t->bad = "a class that begins with ']'";
+    t->in_class = !begins(t, "]");
+    copy(t, 1);
+}
+
+static void translate_outside(struct translation *t)
+{
+    if (begins(t, "(")) {
+        translate_group(t);
+        return;
+    }
+    if (begins(t, "}+") || begins(t, "}?"))
+        t->bad = "a quantifier on a quantifier";
+    else if (begins(t, "{,"))
+        t->bad = "a quantifier without a lower bound";
+    else if (folds_to_one(t))
+        t->bad = "letters that may be one letter in another case";
+    if (begins(t, "[")) {
+        t->in_class = true;
+        t->class_at = t->i + (begins(t, "[^") ? 2 : 1);
+        copy(t, t->class_at - t->i);
+        return;
+    }
+    copy(t, 1);
 }
 
 static int split_translate(struct seam_buf *out, const char *name,
                            const char *p, size_t n, struct seam_error *err)
 {
-    bool in_class = false;
-    size_t class_at = 0, i = 0, len;
+    struct translation t = { .p = p, .n = n, .out = out };
 
-    while (i < n) {
-        const char *bad = NULL;
-        char c = p[i];
+    while (t.i < n) {
+        size_t at = t.i;
 
-        if (c == '\\') {
-            len = split_escape(out, p + i, n - i);
-            if (!len)
-                bad = "an escape";
-            i += len;
-        } else {
-            if (in_class && c == '[')
-                bad = "a class in a class";
-            else if (in_class && c == '&' && i + 1 < n && p[i + 1] == '&')
-                bad = "an intersection of classes";
-            else if (in_class && c == ']' && i == class_at)
-                bad = "a class that begins with ']'";
-            else if (!in_class && c == '(' && !split_group_known(p + i, n - i))
-                bad = "a group";
-            else if (!in_class && c == '}' && i + 1 < n && p[i + 1] == '+')
-                bad = "a quantifier on a quantifier";
-            if (!in_class && c == '[') {
-                in_class = true;
-                class_at = i + 1 + (i + 1 < n && p[i + 1] == '^');
-            } else if (in_class && c == ']') {
-                in_class = false;
-            }
-            seam_buf_add(out, p + i, 1);
-            i++;
-        }
-        if (bad)
+        if (begins(&t, "\\"))
+            translate_escape(&t);
+        else if (t.in_class)
+            translate_in_class(&t);
+        else
+            translate_outside(&t);
+        if (t.bad)
             return seam_fail(err, SEAM_EDATA,
                              "%s: the regular expression has "
-                             "%s at byte %zu that is not supported",
-                             name, bad, c == '\\' ? i : i - 1);
+                             "%s at byte %zu, which is not supported",
+                             name, t.bad, at);
     }
     return out->failed ? seam_fail(err, SEAM_ENOMEM, "%s: out of memory", name)
                        : 0;

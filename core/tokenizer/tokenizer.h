@@ -45,16 +45,18 @@ struct seam_ids {
 void seam_ids_release(struct seam_ids *ids);
 int seam_ids_add(struct seam_ids *ids, int32_t id); /* 0 or ENOMEM            */
 
-/* Append the ids of p[0, n), any bytes.  With added, added tokens are recognised
- * in it; without, no text ever becomes one.  Time is O(n log n) for any input.
+/* Append the ids of p[0, n), any bytes, up to 1 GiB.  With added, added tokens
+ * are recognised in it; without, no text ever becomes one.  Nothing is added at
+ * the ends.  Time is O(n log n) for any input.  On failure out is as it was.
  * EDATA, ENOMEM.  [any] */
 int seam_tokenizer_encode(const struct seam_tokenizer *t, const char *p,
                           size_t n, bool added, struct seam_ids *out,
                           struct seam_error *err);
 
 /* Piecewise: text pieces that follow each other are one run for the
- * pre-tokeniser; a special piece is one added token and ends the run (chat spec,
- * 2.11). */
+ * pre-tokeniser; a special piece is one added token and ends the run (chat
+ * spec, 2.11).  Set t and out, zero the rest; the last run is encoded by
+ * seam_encoder_end. */
 struct seam_encoder {
     const struct seam_tokenizer *t;
     struct seam_ids *out;
