@@ -9,7 +9,7 @@
 void seam_buf_release(struct seam_buf *b)
 {
     free(b->p);
-    *b = (struct seam_buf){0};
+    *b = (struct seam_buf){ 0 };
 }
 
 void seam_buf_clear(struct seam_buf *b)

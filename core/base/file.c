@@ -58,7 +58,7 @@ void seam_map_release(struct seam_map *m)
 {
     if (m->p)
         munmap((void *)m->p, m->bytes);
-    *m = (struct seam_map){0};
+    *m = (struct seam_map){ 0 };
 }
 
 int seam_file_read(const char *path, uint64_t max, char **text, uint64_t *bytes,
@@ -88,10 +88,9 @@ int seam_file_read(const char *path, uint64_t max, char **text, uint64_t *bytes,
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0) {
-            rc = seam_fail_errno(err, SEAM_EDATA, got ? errno : 0,
-                                 "%s: read %llu of %llu bytes", path,
-                                 (unsigned long long)n,
-                                 (unsigned long long)st.st_size);
+            rc = seam_fail_errno(
+                err, SEAM_EDATA, got ? errno : 0, "%s: read %llu of %llu bytes",
+                path, (unsigned long long)n, (unsigned long long)st.st_size);
             goto out;
         }
         n += (uint64_t)got;

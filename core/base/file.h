@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 
 struct seam_map {
-    const unsigned char *p; /* NULL when the file is empty                    */
+    const unsigned char *p; /* NULL when the file is empty */
     uint64_t bytes;
 };
 

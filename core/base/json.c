@@ -51,8 +51,10 @@ json_t *seam_json_parse(const char *text, size_t n, const char *what,
     json_t *v;
 
     if (depth > SEAM_JSON_DEPTH) {
-        seam_fail(err, SEAM_EDATA, "%s: nested %u levels deep, expected at "
-                  "most %d", what, depth, SEAM_JSON_DEPTH);
+        seam_fail(err, SEAM_EDATA,
+                  "%s: nested %u levels deep, expected at "
+                  "most %d",
+                  what, depth, SEAM_JSON_DEPTH);
         return NULL;
     }
     if (flags & SEAM_JSON_BIG_INT)

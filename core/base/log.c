@@ -31,7 +31,7 @@ static void log_escape(struct seam_buf *b, const char *s)
 void seam_log(const struct seam_log *log, uint32_t level, const char *who,
               const char *fmt, ...)
 {
-    struct seam_buf line = {0};
+    struct seam_buf line = { 0 };
     char text[1024], when[40];
     struct timespec now;
     struct tm tm;
@@ -49,15 +49,16 @@ void seam_log(const struct seam_log *log, uint32_t level, const char *who,
     gmtime_r(&now.tv_sec, &tm);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
     if (log->json) {
-        seam_buf_fmt(&line, "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"who\":",
-                     when, now.tv_nsec / 1000000, log_level_name(level));
+        seam_buf_fmt(&line,
+                     "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"who\":", when,
+                     now.tv_nsec / 1000000, log_level_name(level));
         seam_buf_json(&line, who, __builtin_strlen(who));
         seam_buf_str(&line, ",\"msg\":");
         seam_buf_json(&line, text, __builtin_strlen(text));
         seam_buf_str(&line, "}\n");
     } else {
-        seam_buf_fmt(&line, "%s.%03ldZ %-5s %s: ", when,
-                     now.tv_nsec / 1000000, log_level_name(level), who);
+        seam_buf_fmt(&line, "%s.%03ldZ %-5s %s: ", when, now.tv_nsec / 1000000,
+                     log_level_name(level), who);
         log_escape(&line, text);
         seam_buf_str(&line, "\n");
     }

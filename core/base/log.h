@@ -12,15 +12,16 @@
 #include <seam/plugin.h>
 
 struct seam_log {
-    int      fd;
-    uint32_t level; /* least SEAM_LOG_* that is written                       */
-    bool     json;
+    int fd;
+    uint32_t level; /* least SEAM_LOG_* that is written */
+    bool json;
 };
 
 /* who names the part that speaks: "server", "engine", a plugin's name.  A NULL
  * log is silence.  [any] */
-__attribute__((format(printf, 4, 5)))
-void seam_log(const struct seam_log *log, uint32_t level, const char *who,
-              const char *fmt, ...);
+__attribute__((format(printf, 4, 5))) void seam_log(const struct seam_log *log,
+                                                    uint32_t level,
+                                                    const char *who,
+                                                    const char *fmt, ...);
 
 #endif

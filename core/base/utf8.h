@@ -8,9 +8,9 @@
 
 /* What stands at p[0, n), n > 0. */
 enum seam_utf8 {
-    SEAM_UTF8_OK = 1,   /* a character of *len bytes, code point *cp          */
-    SEAM_UTF8_BAD = 2,  /* a maximal ill-formed part of *len bytes            */
-    SEAM_UTF8_MORE = 3  /* a beginning of a character; *len = n               */
+    SEAM_UTF8_OK = 1,  /* a character of *len bytes, code point *cp */
+    SEAM_UTF8_BAD = 2, /* a maximal ill-formed part of *len bytes */
+    SEAM_UTF8_MORE = 3 /* a beginning of a character; *len = n */
 };
 enum seam_utf8 seam_utf8_next(const char *p, size_t n, uint32_t *cp,
                               size_t *len);

@@ -23,14 +23,14 @@ struct seam_engine {
 
     /* Guards state, load_err, the waiting queue and stop. */
     pthread_mutex_t lock;
-    pthread_cond_t  change; /* work came, state changed, or stop was asked    */
+    pthread_cond_t change; /* work came, state changed, or stop was asked */
     struct seam_error load_err;
-    struct seam_gen *first, **last; /* waiting, in order of service           */
+    struct seam_gen *first, **last; /* waiting, in order of service */
     uint64_t arrivals;
     bool stop;
 
-    _Atomic int state;        /* enum seam_engine_state; written under lock   */
-    _Atomic uint32_t active;  /* waiting and running                          */
+    _Atomic int state;       /* enum seam_engine_state; written under lock */
+    _Atomic uint32_t active; /* waiting and running */
     /* When something last moved: a step ended, or work came to an idle engine.
      * relaxed: read by health checks that compare it with the clock. */
     _Atomic uint64_t moved_ns;
@@ -41,21 +41,21 @@ struct seam_engine {
     uint32_t n_eos;
 
     /* The thread's own. */
-    struct seam_gen **running; /* [n_running], in order of arrival            */
+    struct seam_gen **running; /* [n_running], in order of arrival */
     uint32_t n_running;
     int32_t *free_page, *free_row;
     uint32_t n_free_pages, n_free_rows;
-    struct seam_step_seq *seq;     /* [max_seqs] the step being made          */
-    struct seam_gen **seq_gen;     /* [max_seqs] whose it is                  */
-    int32_t *logit_row;            /* [max_logit_rows]                        */
-    struct seam_gen **row_gen;     /* [max_logit_rows]                        */
-    uint32_t *row_at;              /* [max_logit_rows] prompt token scored    */
+    struct seam_step_seq *seq; /* [max_seqs] the step being made */
+    struct seam_gen **seq_gen; /* [max_seqs] whose it is */
+    int32_t *logit_row;        /* [max_logit_rows] */
+    struct seam_gen **row_gen; /* [max_logit_rows] */
+    uint32_t *row_at;          /* [max_logit_rows] prompt token scored */
     struct seam_sample_row *sample;
     struct seam_sample_out *sampled;
-    float *scratch;                /* [vocab]                                 */
+    float *scratch; /* [vocab] */
 };
 
-/* ---- Asking --------------------------------------------------------------- */
+/* ---- Asking -------------------------------------------------------------- */
 
 enum seam_engine_state seam_engine_state(const struct seam_engine *e)
 {
@@ -90,8 +90,8 @@ const struct seam_tokenizer *seam_engine_tokenizer(const struct seam_engine *e)
     return e->rt->model.tokenizer;
 }
 
-const struct seam_checkpoint *
-seam_engine_checkpoint(const struct seam_engine *e)
+const struct seam_checkpoint *seam_engine_checkpoint(
+    const struct seam_engine *e)
 {
     return e->rt->model.checkpoint;
 }
@@ -134,7 +134,7 @@ static void engine_set_state(struct seam_engine *e,
     pthread_mutex_unlock(&e->lock);
 }
 
-/* ---- Ends of generations -------------------------------------------------- */
+/* ---- Ends of generations ------------------------------------------------- */
 
 static void engine_moved(struct seam_engine *e, uint64_t now)
 {
@@ -210,7 +210,7 @@ static void engine_end_running(struct seam_engine *e, struct seam_gen *g,
     engine_end(e, g, end, err);
 }
 
-/* ---- The waiting queue (under lock) --------------------------------------- */
+/* ---- The waiting queue (under lock) -------------------------------------- */
 
 static void queue_append(struct seam_engine *e, struct seam_gen *g)
 {
@@ -259,7 +259,7 @@ static struct seam_gen *queue_pop_cancelled(struct seam_engine *e)
     return NULL;
 }
 
-/* ---- Submitting ----------------------------------------------------------- */
+/* ---- Submitting ---------------------------------------------------------- */
 
 static int gen_check(const struct seam_engine *e,
                      const struct seam_gen_params *p, struct seam_error *err)
@@ -322,7 +322,8 @@ int seam_gen_submit(struct seam_engine *e, const struct seam_gen_params *p,
         if (cut.n_prompt >= fits)
             return seam_fail(err, SEAM_EINVAL,
                              "the prompt has %u tokens; the cache holds %u "
-                             "(engine.cache_bytes)", cut.n_prompt, fits);
+                             "(engine.cache_bytes)",
+                             cut.n_prompt, fits);
         cut.max_tokens = fits - cut.n_prompt;
         need = rt->n_pages;
     }
@@ -337,9 +338,10 @@ int seam_gen_submit(struct seam_engine *e, const struct seam_gen_params *p,
         rc = seam_fail(err, SEAM_ESTATE, "the engine is not ready");
     } else if (waiting >= (uint64_t)e->config->engine.max_queue) {
         atomic_fetch_add_explicit(&e->stats.rejected, 1, memory_order_relaxed);
-        rc = seam_fail(err, SEAM_EFULL, "%u requests are waiting; "
-                       "engine.max_queue is %lld", waiting,
-                       (long long)e->config->engine.max_queue);
+        rc = seam_fail(err, SEAM_EFULL,
+                       "%u requests are waiting; "
+                       "engine.max_queue is %lld",
+                       waiting, (long long)e->config->engine.max_queue);
     } else {
         atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
         g->order = e->arrivals++;
@@ -358,7 +360,7 @@ int seam_gen_submit(struct seam_engine *e, const struct seam_gen_params *p,
     return 0;
 }
 
-/* ---- Scheduling ----------------------------------------------------------- */
+/* ---- Scheduling ---------------------------------------------------------- */
 
 static uint32_t engine_pages_for(const struct seam_engine *e, uint32_t tokens)
 {
@@ -384,7 +386,8 @@ static void engine_admit(struct seam_engine *e)
         g = queue_pop(e);
         g->row = e->free_row[--e->n_free_rows];
         /* running stays in order of arrival, also after a preemption. */
-        for (at = e->n_running; at && e->running[at - 1]->order > g->order; at--)
+        for (at = e->n_running; at && e->running[at - 1]->order > g->order;
+             at--)
             e->running[at] = e->running[at - 1];
         e->running[at] = g;
         e->n_running++;
@@ -398,8 +401,8 @@ static void engine_admit(struct seam_engine *e)
         /* The pages it was admitted for are its own at once, so that the next
          * admission does not count on them. */
         while (g->n_pages < engine_pages_for(e, g->n_history + 1) &&
-               g->n_pages < engine_pages_for(e, g->p.n_prompt +
-                                                    g->p.max_tokens))
+               g->n_pages <
+                   engine_pages_for(e, g->p.n_prompt + g->p.max_tokens))
             g->page[g->n_pages++] = e->free_page[--e->n_free_pages];
     }
     pthread_mutex_unlock(&e->lock);
@@ -464,8 +467,8 @@ static void engine_take(struct seam_engine *e, struct seam_gen *g, uint32_t n,
     };
 }
 
-/* Choose the step: every sequence that decodes, then prompts in order of arrival
- * while tokens are left.  Returns how many sequences. */
+/* Choose the step: every sequence that decodes, then prompts in order of
+ * arrival while tokens are left.  Returns how many sequences. */
 static uint32_t engine_choose(struct seam_engine *e)
 {
     uint32_t budget = e->rt->limits.max_tokens, n_seqs = 0;
@@ -503,11 +506,11 @@ static uint32_t engine_choose(struct seam_engine *e)
     return n_seqs;
 }
 
-/* ---- A step --------------------------------------------------------------- */
+/* ---- A step -------------------------------------------------------------- */
 
-/* The rows of logits wanted: first one for each sequence that gets a token, then
- * those of prompt tokens to score.  Returns their number, *n_sample of the first
- * kind. */
+/* The rows of logits wanted: first one for each sequence that gets a token,
+ * then those of prompt tokens to score.  Returns their number, *n_sample of the
+ * first kind. */
 static uint32_t engine_rows(struct seam_engine *e, uint32_t n_seqs,
                             uint32_t *n_sample)
 {
@@ -646,8 +649,10 @@ static void engine_deliver(struct seam_engine *e, struct seam_gen *g,
 
     if (s->token < 0) {
         seam_fail(&err, SEAM_EDATA, "the model's output is not finite");
-        seam_log(e->log, SEAM_LOG_ERROR, "engine", "%s, at token %u of a "
-                 "request", err.text, g->n_history);
+        seam_log(e->log, SEAM_LOG_ERROR, "engine",
+                 "%s, at token %u of a "
+                 "request",
+                 err.text, g->n_history);
         engine_end_running(e, g, SEAM_GEN_ERROR, &err);
         return;
     }
@@ -710,8 +715,10 @@ static int engine_compute(struct seam_engine *e, uint32_t n_seqs,
         return rc;
     lost = seam_checkpoint_lost(e->rt->model.checkpoint);
     if (lost)
-        return seam_fail(err, SEAM_EDEVICE, "%s: weights were lost, the file "
-                         "was cut short while in use", lost);
+        return seam_fail(err, SEAM_EDEVICE,
+                         "%s: weights were lost, the file "
+                         "was cut short while in use",
+                         lost);
     for (uint32_t i = 0; i < n_seqs; i++) {
         struct seam_gen *g = e->seq_gen[i];
         uint32_t before = g->n_done;
@@ -719,8 +726,8 @@ static int engine_compute(struct seam_engine *e, uint32_t n_seqs,
         g->n_done += g->n_step;
         g->n_accept = (int32_t)g->n_step;
         if (before < g->p.n_prompt) {
-            uint32_t upto = g->n_done < g->p.n_prompt ? g->n_done
-                                                      : g->p.n_prompt;
+            uint32_t upto =
+                g->n_done < g->p.n_prompt ? g->n_done : g->p.n_prompt;
             atomic_fetch_add_explicit(&e->stats.prompt_tokens, upto - before,
                                       memory_order_relaxed);
         }
@@ -765,7 +772,7 @@ static void engine_step(struct seam_engine *e)
     engine_moved(e, seam_now_ns());
 }
 
-/* ---- Loading -------------------------------------------------------------- */
+/* ---- Loading ------------------------------------------------------------- */
 
 static void engine_add_eos(struct seam_engine *e, int32_t id)
 {
@@ -784,18 +791,17 @@ static void engine_add_eos_json(struct seam_engine *e, const json_t *v)
 
     if (json_is_integer(v))
         engine_add_eos(e, (int32_t)json_integer_value(v));
-    json_array_foreach ((json_t *)v, i, item)
-        if (json_is_integer(item))
-            engine_add_eos(e, (int32_t)json_integer_value(item));
+    json_array_foreach((json_t *)v, i, item) if (json_is_integer(item))
+        engine_add_eos(e, (int32_t)json_integer_value(item));
 }
 
 /* The union of what the configs name and of the tokens that open another turn:
  * a config that lists one id must not shrink the set (chat spec, section 1). */
 static void engine_find_eos(struct seam_engine *e)
 {
-    static const char *const role[] = {"<|endoftext|>", "<|user|>",
-                                       "<|observation|>", "<|system|>",
-                                       "<|assistant|>"};
+    static const char *const role[] = { "<|endoftext|>", "<|user|>",
+                                        "<|observation|>", "<|system|>",
+                                        "<|assistant|>" };
     struct seam_checkpoint *c = e->rt->model.checkpoint;
     const struct seam_model_config *m = seam_checkpoint_config(c);
     const struct seam_tokenizer *t = e->rt->model.tokenizer;
@@ -805,8 +811,8 @@ static void engine_find_eos(struct seam_engine *e)
     for (uint32_t i = 0; i < m->n_eos; i++)
         engine_add_eos(e, m->eos[i]);
     if (!seam_checkpoint_file(c, "generation_config.json", &text, &err)) {
-        json_t *v = seam_json_parse(text.p, text.n, "generation_config.json",
-                                    0, &err);
+        json_t *v =
+            seam_json_parse(text.p, text.n, "generation_config.json", 0, &err);
 
         if (!v)
             seam_log(e->log, SEAM_LOG_WARN, "engine", "%s", err.text);
@@ -875,12 +881,15 @@ static int engine_alloc(struct seam_engine *e, struct seam_error *err)
  * is over, and what is broken is known, before the first request. */
 static int engine_warm_up(struct seam_engine *e, struct seam_error *err)
 {
-    struct seam_sample_row row = {.top_p = 1};
+    struct seam_sample_row row = { .top_p = 1 };
     struct seam_sample_out out;
     int32_t token = e->n_eos ? e->eos[0] : 0, page = e->free_page[0];
     int32_t logit_row = 0;
-    struct seam_step_seq seq = {.token = &token, .n = 1, .page = &page,
-                                .n_pages = 1, .row = e->free_row[0]};
+    struct seam_step_seq seq = { .token = &token,
+                                 .n = 1,
+                                 .page = &page,
+                                 .n_pages = 1,
+                                 .row = e->free_row[0] };
     int rc = seam_runtime_zero_row(e->rt, seq.row, err);
 
     if (!rc)
@@ -900,7 +909,7 @@ static int engine_load(struct seam_engine *e, struct seam_error *err)
         .progress = engine_progress,
         .progress_ctx = e,
     };
-    struct seam_buf plan = {0};
+    struct seam_buf plan = { 0 };
     int rc = seam_runtime_open(&e->rt, &o, err);
 
     if (rc)
@@ -921,7 +930,7 @@ static int engine_load(struct seam_engine *e, struct seam_error *err)
     return 0;
 }
 
-/* ---- The thread ----------------------------------------------------------- */
+/* ---- The thread ---------------------------------------------------------- */
 
 static void engine_abort_all(struct seam_engine *e,
                              const struct seam_error *err)
@@ -1017,7 +1026,8 @@ int seam_engine_start(struct seam_engine **out,
         pthread_cond_destroy(&e->change);
         pthread_mutex_destroy(&e->lock);
         free(e);
-        return seam_fail_errno(err, SEAM_ENOMEM, rc, "engine: cannot start a "
+        return seam_fail_errno(err, SEAM_ENOMEM, rc,
+                               "engine: cannot start a "
                                "thread");
     }
     pthread_setname_np(e->thread, "seam/engine");
@@ -1030,8 +1040,8 @@ enum seam_engine_state seam_engine_wait_loaded(struct seam_engine *e,
                                                struct seam_error *err)
 {
     uint64_t until = seam_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
-                          .tv_nsec = (long)(until % 1000000000u)};
+    struct timespec at = { .tv_sec = (time_t)(until / 1000000000u),
+                           .tv_nsec = (long)(until % 1000000000u) };
     enum seam_engine_state state;
     int rc = 0;
 

@@ -21,14 +21,14 @@ struct seam_gen;
 
 /* Beyond the ABI's codes, which plugins use. */
 enum {
-    SEAM_EFULL = -100 /* the queue is full; try again later                   */
+    SEAM_EFULL = -100 /* the queue is full; try again later */
 };
 
 enum seam_engine_state {
     SEAM_ENGINE_LOADING = 1,
     SEAM_ENGINE_READY = 2,
-    SEAM_ENGINE_DRAINING = 3, /* finishes what it has, takes nothing new      */
-    SEAM_ENGINE_FAILED = 4,   /* did not load, or the device is lost          */
+    SEAM_ENGINE_DRAINING = 3, /* finishes what it has, takes nothing new */
+    SEAM_ENGINE_FAILED = 4,   /* did not load, or the device is lost */
     SEAM_ENGINE_STOPPED = 5
 };
 
@@ -37,10 +37,10 @@ typedef void seam_engine_progress(void *ctx, const char *what, uint64_t done,
                                   uint64_t total);
 
 struct seam_engine_opts {
-    const struct seam_config *config; /* outlives the engine                  */
+    const struct seam_config *config; /* outlives the engine */
     const struct seam_log *log;
-    seam_engine_progress *progress;   /* may be NULL; called on the engine's
-                                         thread                               */
+    seam_engine_progress *progress; /* may be NULL; called on the engine's
+                                         thread */
     void *progress_ctx;
 };
 
@@ -61,7 +61,7 @@ void seam_engine_drain(struct seam_engine *e);
 void seam_engine_stop(struct seam_engine *e);
 void seam_engine_free(struct seam_engine *e);
 
-/* ---- Asking; [any], never blocks on a step ------------------------------- */
+/* ---- Asking; [any], never blocks on a step ------------------------------ */
 
 enum seam_engine_state seam_engine_state(const struct seam_engine *e);
 /* True when work is there but no step has finished for stall_timeout_ms. */
@@ -72,8 +72,8 @@ struct seam_stats *seam_engine_stats(struct seam_engine *e);
 
 /* Valid once READY, constant from then on. */
 const struct seam_tokenizer *seam_engine_tokenizer(const struct seam_engine *e);
-const struct seam_checkpoint *
-seam_engine_checkpoint(const struct seam_engine *e);
+const struct seam_checkpoint *seam_engine_checkpoint(
+    const struct seam_engine *e);
 /* The parser plugin's table and instance. */
 const struct seam_parser *seam_engine_parser(const struct seam_engine *e,
                                              void **self);
@@ -85,58 +85,58 @@ const int32_t *seam_engine_eos(const struct seam_engine *e, uint32_t *n);
 const struct seam_loaded *seam_engine_plugin(const struct seam_engine *e,
                                              enum seam_role role);
 
-/* ---- Generating ---------------------------------------------------------- */
+/* ---- Generating --------------------------------------------------------- */
 
 #define SEAM_GEN_MAX_TOP 20
 
 struct seam_bias {
     int32_t id;
-    float   add;
+    float add;
 };
 
 struct seam_gen_params {
-    const int32_t *prompt;   /* [n_prompt], copied                            */
+    const int32_t *prompt; /* [n_prompt], copied */
     uint32_t n_prompt;
-    uint32_t max_tokens;     /* >= 1; cut to what the context leaves          */
-    uint32_t min_tokens;     /* stops are banned until then                   */
-    float    temperature;    /* 0: the most likely token                      */
-    float    top_p, min_p;   /* 1 and 0: off                                  */
-    int32_t  top_k;          /* 0: off                                        */
+    uint32_t max_tokens; /* >= 1; cut to what the context leaves */
+    uint32_t min_tokens; /* stops are banned until then */
+    float temperature;   /* 0: the most likely token */
+    float top_p, min_p;  /* 1 and 0: off */
+    int32_t top_k;       /* 0: off */
     uint64_t seed;
-    float    presence, frequency; /* on generated tokens; 0: off              */
-    float    repetition;     /* on prompt and generated tokens; 1: off        */
-    const struct seam_bias *bias; /* [n_bias], distinct ids, copied           */
+    float presence, frequency;    /* on generated tokens; 0: off */
+    float repetition;             /* on prompt and generated tokens; 1: off */
+    const struct seam_bias *bias; /* [n_bias], distinct ids, copied */
     uint32_t n_bias;
-    const int32_t *stop;     /* [n_stop] further stop ids, copied             */
+    const int32_t *stop; /* [n_stop] further stop ids, copied */
     uint32_t n_stop;
-    bool     ignore_eos;
-    bool     want_logprobs;
-    uint32_t n_top;          /* <= SEAM_GEN_MAX_TOP; with want_logprobs       */
-    bool     prompt_logprobs;/* report those of the prompt too                */
+    bool ignore_eos;
+    bool want_logprobs;
+    uint32_t n_top;       /* <= SEAM_GEN_MAX_TOP; with want_logprobs */
+    bool prompt_logprobs; /* report those of the prompt too */
 };
 
 struct seam_gen_token {
     int32_t id;
-    bool    from_prompt;     /* with prompt_logprobs: prompt[1], [2], ...     */
-    float   logprob;         /* before temperature and filters                */
+    bool from_prompt; /* with prompt_logprobs: prompt[1], [2], ... */
+    float logprob;    /* before temperature and filters */
     uint32_t n_top;
     int32_t top_id[SEAM_GEN_MAX_TOP];
-    float   top_logprob[SEAM_GEN_MAX_TOP];
+    float top_logprob[SEAM_GEN_MAX_TOP];
 };
 
 enum seam_gen_end {
     SEAM_GEN_RUNNING = 0,
-    SEAM_GEN_STOP = 1,       /* the last token is a stop id                   */
-    SEAM_GEN_LENGTH = 2,     /* max_tokens or the context is reached          */
-    SEAM_GEN_ABORT = 3,      /* cancelled, or the engine stopped              */
-    SEAM_GEN_ERROR = 4       /* see info.err                                  */
+    SEAM_GEN_STOP = 1,   /* the last token is a stop id */
+    SEAM_GEN_LENGTH = 2, /* max_tokens or the context is reached */
+    SEAM_GEN_ABORT = 3,  /* cancelled, or the engine stopped */
+    SEAM_GEN_ERROR = 4   /* see info.err */
 };
 
 struct seam_gen_info {
     enum seam_gen_end end;
     struct seam_error err;
-    uint32_t n_prompt, n_cached, n_generated; /* the stop id counts           */
-    uint64_t submitted_ns, started_ns, first_ns, ended_ns; /* 0: not yet      */
+    uint32_t n_prompt, n_cached, n_generated; /* the stop id counts */
+    uint64_t submitted_ns, started_ns, first_ns, ended_ns; /* 0: not yet */
 };
 
 /* EINVAL: prompt empty, as long as the context, or holding an id outside the

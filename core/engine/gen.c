@@ -165,11 +165,11 @@ void seam_gen_put(struct seam_gen *g, int32_t id, float logprob,
 {
     pthread_mutex_lock(&g->lock);
     if (g->n_put < g->n_slots) {
-        g->slot[g->n_put] = (struct gen_slot){id, logprob};
+        g->slot[g->n_put] = (struct gen_slot){ id, logprob };
         for (uint32_t k = 0; k < g->p.n_top; k++)
             g->top[(size_t)g->n_put * g->p.n_top + k] =
-                k < n_top ? (struct gen_top){top_id[k], top_logprob[k]}
-                          : (struct gen_top){-1, -INFINITY};
+                k < n_top ? (struct gen_top){ top_id[k], top_logprob[k] }
+                          : (struct gen_top){ -1, -INFINITY };
         g->n_put++;
     }
     if (!from_prompt) {
@@ -223,8 +223,8 @@ uint32_t seam_gen_bias(struct seam_gen *g, const int32_t *eos, uint32_t n_eos)
 
         g->bias_id[n] = id;
         g->bias_div[n] = repeated ? p->repetition : 1;
-        g->bias_add[n] = g->add[id] - p->frequency * count -
-                         (count > 0 ? p->presence : 0);
+        g->bias_add[n] =
+            g->add[id] - p->frequency * count - (count > 0 ? p->presence : 0);
         n++;
     }
     if (n_out >= p->min_tokens)
@@ -236,7 +236,7 @@ uint32_t seam_gen_bias(struct seam_gen *g, const int32_t *eos, uint32_t n_eos)
     return n;
 }
 
-/* ---- The reader's side ---------------------------------------------------- */
+/* ---- The reader's side --------------------------------------------------- */
 
 static void gen_copy_out(const struct seam_gen *g, uint32_t i,
                          struct seam_gen_token *t)
@@ -260,8 +260,8 @@ uint32_t seam_gen_take(struct seam_gen *g, int64_t timeout_ms,
                        struct seam_gen_token *out, uint32_t cap, bool *ended)
 {
     uint64_t until = seam_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
-                          .tv_nsec = (long)(until % 1000000000u)};
+    struct timespec at = { .tv_sec = (time_t)(until / 1000000000u),
+                           .tv_nsec = (long)(until % 1000000000u) };
     uint32_t n = 0;
 
     pthread_mutex_lock(&g->lock);

@@ -1,8 +1,8 @@
 /* A generation as engine and owner share it (private to core/engine).
  *
  * The owner's handle and the scheduler each hold a reference.  Tokens pass
- * through an array allocated at submission, so that a step allocates nothing and
- * never waits for a reader. */
+ * through an array allocated at submission, so that a step allocates nothing
+ * and never waits for a reader. */
 #ifndef SEAM_ENGINE_GEN_H
 #define SEAM_ENGINE_GEN_H
 
@@ -16,12 +16,12 @@ enum { GEN_LISTED = 1, GEN_IN_PROMPT = 2 };
 /* What a reader gets of one token, without its alternatives. */
 struct gen_slot {
     int32_t id;
-    float   logprob;
+    float logprob;
 };
 
 struct gen_top {
     int32_t id;
-    float   logprob;
+    float logprob;
 };
 
 struct seam_gen {
@@ -30,41 +30,41 @@ struct seam_gen {
     _Atomic bool cancelled;
 
     /* Fixed at submission. */
-    struct seam_gen_params p; /* prompt, bias and stop point into owned memory */
-    void *owned;
+    struct seam_gen_params p;
+    void *owned; /* what p.prompt, p.bias and p.stop point into */
 
     /* lock guards what follows up to the next rule; lock order: the engine's
      * lock, then this one. */
     pthread_mutex_t lock;
-    pthread_cond_t  news;     /* a token or the end                           */
-    struct gen_slot *slot;    /* [n_slots] prompt's, if wanted, then generated */
-    struct gen_top  *top;     /* [n_slots][p.n_top]                           */
+    pthread_cond_t news;   /* a token or the end */
+    struct gen_slot *slot; /* [n_slots] prompt's, if wanted, then generated */
+    struct gen_top *top;   /* [n_slots][p.n_top] */
     uint32_t n_slots, n_put, n_taken, n_prompt_slots;
     struct seam_gen_info info;
 
     /* The scheduler's own. */
-    struct seam_gen *next;    /* in the waiting queue                         */
-    int32_t *history;         /* [n_prompt + max_tokens] all ids so far       */
-    uint32_t n_history;       /* prompt and generated                         */
-    uint32_t n_done;          /* of those, in the cache                       */
-    uint32_t n_step;          /* of those, in the running step                */
-    int32_t  n_accept;        /* tokens of the last step, for the plugins     */
-    int32_t *page;            /* [max pages of its full length]               */
+    struct seam_gen *next; /* in the waiting queue */
+    int32_t *history;      /* [n_prompt + max_tokens] all ids so far */
+    uint32_t n_history;    /* prompt and generated */
+    uint32_t n_done;       /* of those, in the cache */
+    uint32_t n_step;       /* of those, in the running step */
+    int32_t n_accept;      /* tokens of the last step, for the plugins */
+    int32_t *page;         /* [max pages of its full length] */
     uint32_t n_pages;
-    int32_t  row;             /* state row, -1: not running                   */
-    uint64_t order;           /* of arrival; the youngest is preempted first  */
-    uint64_t last_ns;         /* when its last token came; 0: none yet        */
-    uint32_t n_prompt_scored; /* prompt tokens whose logprob is reported      */
+    int32_t row;              /* state row, -1: not running */
+    uint64_t order;           /* of arrival; the youngest is preempted first */
+    uint64_t last_ns;         /* when its last token came; 0: none yet */
+    uint32_t n_prompt_scored; /* prompt tokens whose logprob is reported */
 
     /* Penalties, only when asked for: counts over the vocabulary and the ids
      * that were seen, and room for the bias list made of them. */
-    uint32_t *count_out;      /* [vocab] times generated                      */
-    uint8_t  *mark;           /* [vocab] GEN_LISTED, GEN_IN_PROMPT            */
-    int32_t  *listed;         /* [n_listed] ids that need a bias entry        */
-    uint32_t  n_listed;
-    float    *add;            /* [vocab] logit bias of an id                  */
-    int32_t  *bias_id;        /* [vocab]                                      */
-    float    *bias_div, *bias_add;
+    uint32_t *count_out; /* [vocab] times generated */
+    uint8_t *mark;       /* [vocab] GEN_LISTED, GEN_IN_PROMPT */
+    int32_t *listed;     /* [n_listed] ids that need a bias entry */
+    uint32_t n_listed;
+    float *add;       /* [vocab] logit bias of an id */
+    int32_t *bias_id; /* [vocab] */
+    float *bias_div, *bias_add;
 };
 
 /* A gen with one reference, or NULL and an error.  max_tokens is already cut to

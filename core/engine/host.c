@@ -31,10 +31,10 @@ static void *host_alloc(void *ctx, uint32_t mem, int32_t device, uint64_t bytes,
                         uint64_t align)
 {
     struct seam_hosted *h = ctx;
-    uint64_t gap = align < sizeof(struct host_block) ? sizeof(struct host_block)
-                                                     : align;
+    uint64_t gap =
+        align < sizeof(struct host_block) ? sizeof(struct host_block) : align;
     uint64_t total;
-    struct host_block b = {.bytes = bytes};
+    struct host_block b = { .bytes = bytes };
     char *p;
 
     (void)device;
@@ -156,7 +156,7 @@ static const void *host_extension(void *ctx, const char *id)
 void seam_hosted_init(struct seam_hosted *h, const char *name,
                       const struct seam_log *log, struct seam_pool *pool)
 {
-    *h = (struct seam_hosted){.log = log, .pool = pool};
+    *h = (struct seam_hosted){ .log = log, .pool = pool };
     snprintf(h->name, sizeof h->name, "%s", name);
     h->table = (struct seam_host){
         .size = sizeof h->table,

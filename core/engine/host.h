@@ -11,8 +11,8 @@
 /* An open checkpoint, as plugins see it. */
 struct seam_model {
     struct seam_checkpoint *checkpoint;
-    const struct seam_tokenizer *tokenizer; /* NULL: the folder has none      */
-    struct seam_cfg *cfg;                   /* text_config                    */
+    const struct seam_tokenizer *tokenizer; /* NULL: the folder has none */
+    struct seam_cfg *cfg;                   /* text_config */
 };
 
 /* One plugin's view of the server.  Its allocations are counted, so that what a
@@ -22,8 +22,8 @@ struct seam_hosted {
     char name[32];
     const struct seam_log *log;
     struct seam_pool *pool;
-    struct seam_hosted_counter *counter; /* private: list of counter cells    */
-    uint64_t allocated;  /* bytes held now; changed under [control] only      */
+    struct seam_hosted_counter *counter; /* private: list of counter cells */
+    uint64_t allocated; /* bytes held now; changed under [control] only */
 };
 
 /* *h must stay where it is until seam_hosted_release.  [control] */

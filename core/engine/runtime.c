@@ -32,13 +32,13 @@ struct runtime_memory {
  * device, read back from `answer` after sampling. */
 struct runtime_step {
     void *stream;
-    char *host, *dev;      /* [bytes] each                                    */
+    char *host, *dev; /* [bytes] each */
     uint64_t bytes;
     char *answer_host, *answer_dev;
     uint64_t answer_bytes;
-    struct seam_tensor logits; /* of the last step                            */
+    struct seam_tensor logits; /* of the last step */
     uint32_t n_rows;
-    uint32_t n_mask_words;     /* 0: every row of the head is a token         */
+    uint32_t n_mask_words; /* 0: every row of the head is a token */
 
     /* Offsets in host and dev. */
     uint64_t q_start, kv_len, pos, slot, page_table, state_row, n_accept;
@@ -50,7 +50,7 @@ struct runtime_step {
     uint64_t out_token, out_logprob, out_top_id, out_top_logprob;
 };
 
-/* ---- Memory --------------------------------------------------------------- */
+/* ---- Memory -------------------------------------------------------------- */
 
 static uint64_t round_up(uint64_t n, uint64_t to)
 {
@@ -107,13 +107,14 @@ static int runtime_plan(struct seam_runtime *rt, struct seam_error *err)
         rt->row_bytes += n->n_layers * n->state_copies * state_stride(n);
     }
     rt->n_rows = rt->limits.max_seqs;
-    rt->max_pages = (uint32_t)(round_up(rt->limits.max_context,
-                                        rt->page_tokens) / rt->page_tokens);
+    rt->max_pages =
+        (uint32_t)(round_up(rt->limits.max_context, rt->page_tokens) /
+                   rt->page_tokens);
     rows = rt->n_rows * rt->row_bytes;
     /* No more pages than all sequences at full length could fill. */
     most = (uint64_t)rt->max_pages * rt->n_rows;
-    if (rows > budget || (rt->page_bytes &&
-                          (budget - rows) / rt->page_bytes < rt->n_rows))
+    if (rows > budget ||
+        (rt->page_bytes && (budget - rows) / rt->page_bytes < rt->n_rows))
         return seam_fail(
             err, SEAM_ENOMEM,
             "engine.cache_bytes is %llu; %u sequences need %u x %llu bytes of "
@@ -202,7 +203,7 @@ static void runtime_ungrant(struct seam_runtime *rt, int role)
     runtime_free(rt, SEAM_MEM_PINNED, g->grant.pinned);
 }
 
-/* ---- A step's arrays ------------------------------------------------------ */
+/* ---- A step's arrays ----------------------------------------------------- */
 
 static uint64_t step_place(uint64_t *at, uint64_t n, uint64_t size)
 {
@@ -218,15 +219,14 @@ static int runtime_step_open(struct seam_runtime *rt, struct seam_error *err)
     uint64_t seqs = rt->limits.max_seqs, tokens = rt->limits.max_tokens;
     uint64_t rows = rt->max_logit_rows, at = 0;
     uint32_t vocab = seam_checkpoint_config(rt->model.checkpoint)->vocab;
-    uint32_t used = rt->model.tokenizer
-                        ? seam_tokenizer_size(rt->model.tokenizer)
-                        : vocab;
+    uint32_t used =
+        rt->model.tokenizer ? seam_tokenizer_size(rt->model.tokenizer) : vocab;
     uint32_t *mask;
     int rc;
 
     /* Rows of the head above the ids in use are padding and never chosen. */
     s->n_mask_words = used < vocab ? (vocab + 31) / 32 : 0;
-    s->max_bias = seqs * vocab;
+    s->max_bias = rows < seqs ? rows * vocab : seqs * vocab;
     s->q_start = step_place(&at, seqs + 1, 4);
     s->kv_len = step_place(&at, seqs, 4);
     s->pos = step_place(&at, tokens, 4);
@@ -258,8 +258,8 @@ static int runtime_step_open(struct seam_runtime *rt, struct seam_error *err)
 
     rc = runtime_alloc(rt, SEAM_MEM_PINNED, s->bytes, (void **)&s->host, err);
     if (!rc)
-        rc = runtime_alloc(rt, SEAM_MEM_DEVICE, s->bytes, (void **)&s->dev,
-                           err);
+        rc =
+            runtime_alloc(rt, SEAM_MEM_DEVICE, s->bytes, (void **)&s->dev, err);
     if (!rc)
         rc = runtime_alloc(rt, SEAM_MEM_PINNED, s->answer_bytes,
                            (void **)&s->answer_host, err);
@@ -277,7 +277,7 @@ static int runtime_step_open(struct seam_runtime *rt, struct seam_error *err)
                              s->n_mask_words * sizeof *mask, err);
 }
 
-/* ---- Opening -------------------------------------------------------------- */
+/* ---- Opening ------------------------------------------------------------- */
 
 static int runtime_load_plugin(struct seam_runtime *rt, int role,
                                struct seam_error *err)
@@ -380,8 +380,8 @@ static int runtime_attach(struct seam_runtime *rt, int role,
 static struct seam_block_ref runtime_block(const struct seam_runtime *rt,
                                            int role)
 {
-    return (struct seam_block_ref){&rt->plugin[role]->table.block,
-                                   rt->self[role]};
+    return (struct seam_block_ref){ &rt->plugin[role]->table.block,
+                                    rt->self[role] };
 }
 
 static int runtime_open_net(struct seam_runtime *rt, struct seam_error *err)
@@ -402,12 +402,13 @@ static int runtime_open_net(struct seam_runtime *rt, struct seam_error *err)
 }
 
 /* The limits every plugin sizes itself by. */
-static int runtime_limits(struct seam_runtime *rt, struct seam_error *err)
+static int runtime_limits(struct seam_runtime *rt, uint32_t logit_rows,
+                          struct seam_error *err)
 {
     const struct seam_config *c = rt->config;
     uint32_t most = seam_checkpoint_config(rt->model.checkpoint)->max_context;
-    uint64_t want = c->model.max_context ? (uint64_t)c->model.max_context
-                                         : most;
+    uint64_t want =
+        c->model.max_context ? (uint64_t)c->model.max_context : most;
 
     if (want > most)
         return seam_fail(err, SEAM_EINVAL,
@@ -427,7 +428,8 @@ static int runtime_limits(struct seam_runtime *rt, struct seam_error *err)
                          "engine.max_step_tokens is %u; expected at least "
                          "engine.max_seqs, which is %u",
                          rt->limits.max_tokens, rt->limits.max_seqs);
-    rt->max_logit_rows = rt->limits.max_seqs + EXTRA_LOGIT_ROWS;
+    rt->max_logit_rows =
+        logit_rows ? logit_rows : rt->limits.max_seqs + EXTRA_LOGIT_ROWS;
     return 0;
 }
 
@@ -449,14 +451,13 @@ static int runtime_say(struct runtime_opening *o, const char *what,
                        uint64_t done, uint64_t total, struct seam_error *err)
 {
     if (o->opts->progress)
-        o->stop |= o->opts->progress(o->opts->progress_ctx, what, done,
-                                     total) != 0;
+        o->stop |=
+            o->opts->progress(o->opts->progress_ctx, what, done, total) != 0;
     return o->stop ? seam_fail(err, SEAM_ESTATE, "loading was interrupted") : 0;
 }
 
 static int runtime_open_model(struct seam_runtime *rt,
-                              struct runtime_opening *o,
-                              struct seam_error *err)
+                              struct runtime_opening *o, struct seam_error *err)
 {
     const struct seam_config *c = rt->config;
     struct seam_tokenizer *tok = NULL;
@@ -471,12 +472,12 @@ static int runtime_open_model(struct seam_runtime *rt,
     if (rc && rc != SEAM_ENOENT)
         return rc;
     rt->model.tokenizer = rc ? NULL : tok;
-    rt->model.cfg = seam_cfg_new(
-        seam_checkpoint_text_config(rt->model.checkpoint), "config.json",
-        rt->log);
+    rt->model.cfg =
+        seam_cfg_new(seam_checkpoint_text_config(rt->model.checkpoint),
+                     "config.json", rt->log);
     if (!rt->model.cfg)
         return seam_fail(err, SEAM_ENOMEM, "out of memory");
-    return runtime_limits(rt, err);
+    return runtime_limits(rt, o->opts->logit_rows, err);
 }
 
 static int runtime_open_plugins(struct seam_runtime *rt,
@@ -498,8 +499,9 @@ static int runtime_open_plugins(struct seam_runtime *rt,
     if (rc)
         return rc;
 
-    rt->device = (struct seam_device){.size = sizeof rt->device, .ordinal = -1,
-                                      .arch = "x86-64", .wave = 1};
+    rt->device = (struct seam_device){
+        .size = sizeof rt->device, .ordinal = -1, .arch = "x86-64", .wave = 1
+    };
     rc = runtime_create(rt, SEAM_ROLE_BACKEND, err);
     if (rc)
         return rc;
@@ -509,8 +511,7 @@ static int runtime_open_plugins(struct seam_runtime *rt,
     if (!rc)
         rc = rt->backend->stream_new(be, &rt->step->stream, err);
     for (int r = FIRST_BLOCK; r < SEAM_N_ROLES && !rc; r++) {
-        rc = runtime_say(o, rt->host[r].name, (uint64_t)r,
-                         SEAM_N_ROLES, err);
+        rc = runtime_say(o, rt->host[r].name, (uint64_t)r, SEAM_N_ROLES, err);
         if (!rc)
             rc = runtime_create(rt, r, err);
     }
@@ -537,7 +538,7 @@ int seam_runtime_open(struct seam_runtime **out,
                       const struct seam_runtime_opts *opts,
                       struct seam_error *err)
 {
-    struct runtime_opening o = {.opts = opts};
+    struct runtime_opening o = { .opts = opts };
     struct seam_runtime *rt = calloc(1, sizeof *rt);
     int rc = SEAM_ENOMEM;
 
@@ -617,7 +618,7 @@ void seam_runtime_close(struct seam_runtime *rt)
     free(rt);
 }
 
-/* ---- Running -------------------------------------------------------------- */
+/* ---- Running ------------------------------------------------------------- */
 
 static struct seam_exec runtime_exec(struct seam_runtime *rt,
                                      struct seam_error *err)
@@ -644,12 +645,23 @@ int seam_runtime_zero_row(struct seam_runtime *rt, int32_t row,
         uint64_t bytes = g->grant.state_stride * rt->needs[r].state_copies;
 
         for (uint32_t l = 0; g->state && l < g->n_layers && !rc; l++)
-            rc = rt->backend->fill(rt->self[SEAM_ROLE_BACKEND],
-                                   rt->step->stream,
-                                   (char *)g->state[l] + (uint64_t)row * bytes,
-                                   0, bytes, err);
+            rc = rt->backend->fill(
+                rt->self[SEAM_ROLE_BACKEND], rt->step->stream,
+                (char *)g->state[l] + (uint64_t)row * bytes, 0, bytes, err);
     }
     return rc;
+}
+
+void *seam_runtime_state(const struct seam_runtime *rt, enum seam_role role,
+                         uint32_t layer, int32_t row, uint64_t *bytes)
+{
+    const struct runtime_grant *g = &rt->memory->block[role];
+
+    if (!g->state || layer >= g->n_layers)
+        return NULL;
+    *bytes = rt->needs[role].state_bytes;
+    return (char *)g->state[layer] +
+           (uint64_t)row * g->grant.state_stride * rt->needs[role].state_copies;
 }
 
 int seam_runtime_commit(struct seam_runtime *rt, int32_t row, int32_t n_accept,
@@ -755,13 +767,15 @@ int seam_runtime_forward(struct seam_runtime *rt,
     for (uint32_t i = 0; i < n_seqs; i++) {
         tokens += seq[i].n;
         if ((uint64_t)seq[i].n_pages * rt->page_tokens < seq[i].pos + seq[i].n)
-            return seam_fail(err, SEAM_EINVAL, "step: sequence %u has %u pages "
-                             "for %u tokens", i, seq[i].n_pages,
-                             seq[i].pos + seq[i].n);
+            return seam_fail(err, SEAM_EINVAL,
+                             "step: sequence %u has %u pages "
+                             "for %u tokens",
+                             i, seq[i].n_pages, seq[i].pos + seq[i].n);
     }
     if (!n_seqs || n_seqs > rt->limits.max_seqs ||
         tokens > rt->limits.max_tokens || n_rows > rt->max_logit_rows)
-        return seam_fail(err, SEAM_EINVAL, "step: %u sequences, %llu tokens, "
+        return seam_fail(err, SEAM_EINVAL,
+                         "step: %u sequences, %llu tokens, "
                          "%u rows of logits; expected at most %u, %u, %u",
                          n_seqs, (unsigned long long)tokens, n_rows,
                          rt->limits.max_seqs, rt->limits.max_tokens,
@@ -773,10 +787,9 @@ int seam_runtime_forward(struct seam_runtime *rt,
     if (rc)
         return rc;
     s->n_rows = n_rows;
-    return seam_glm5_next_step(rt->net, &e, &step,
-                               (const int32_t *)(s->dev + s->token),
-                               (const int32_t *)(s->dev + s->logit_row), n_rows,
-                               &s->logits);
+    return seam_glm5_next_step(
+        rt->net, &e, &step, (const int32_t *)(s->dev + s->token),
+        (const int32_t *)(s->dev + s->logit_row), n_rows, &s->logits);
 }
 
 int seam_runtime_logits(struct seam_runtime *rt, uint32_t i, float *out,
@@ -843,9 +856,9 @@ static int runtime_copy_sample(struct seam_runtime *rt, uint64_t n_bias,
                                struct seam_error *err)
 {
     struct runtime_step *s = rt->step;
-    uint64_t from[] = {s->temperature, s->bias_id, s->bias_div, s->bias_add};
-    uint64_t bytes[] = {s->bias_id - s->temperature, n_bias * 4, n_bias * 4,
-                        n_bias * 4};
+    uint64_t from[] = { s->temperature, s->bias_id, s->bias_div, s->bias_add };
+    uint64_t bytes[] = { s->bias_id - s->temperature, n_bias * 4, n_bias * 4,
+                         n_bias * 4 };
     int rc = 0;
 
     for (size_t i = 0; i < sizeof from / sizeof *from && !rc; i++)
@@ -864,18 +877,21 @@ int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
     struct runtime_step *s = rt->step;
     void *be = rt->self[SEAM_ROLE_BACKEND];
     char *dev = s->dev, *ans = s->answer_dev;
-    struct seam_sample a = {.size = sizeof a, .n = n, .n_top = n_top};
+    struct seam_sample a = { .size = sizeof a, .n = n, .n_top = n_top };
     int64_t n_bias;
     int rc;
 
     if (!n || first + n > s->n_rows || n_top > SEAM_MAX_TOP)
-        return seam_fail(err, SEAM_EINVAL, "sample: rows %u to %u of %u, top "
-                         "%u of at most %d", first, first + n, s->n_rows, n_top,
-                         SEAM_MAX_TOP);
+        return seam_fail(err, SEAM_EINVAL,
+                         "sample: rows %u to %u of %u, top "
+                         "%u of at most %d",
+                         first, first + n, s->n_rows, n_top, SEAM_MAX_TOP);
     n_bias = runtime_fill_sample(s, n, row);
     if (n_bias < 0)
-        return seam_fail(err, SEAM_EINVAL, "sample: more bias entries than "
-                         "%llu", (unsigned long long)s->max_bias);
+        return seam_fail(err, SEAM_EINVAL,
+                         "sample: more bias entries than "
+                         "%llu",
+                         (unsigned long long)s->max_bias);
     rc = runtime_copy_sample(rt, (uint64_t)n_bias, err);
     if (rc)
         return rc;

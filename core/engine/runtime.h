@@ -1,8 +1,8 @@
 /* A model ready to compute: checkpoint, plugins, instances and their memory.
  *
- * The runtime knows sequences only as what one step is told about them; who they
- * are, and which of them run, is the scheduler's business (engine.c).  Golden
- * tests and benchmarks drive it directly. */
+ * The runtime knows sequences only as what one step is told about them; who
+ * they are, and which of them run, is the scheduler's business (engine.c).
+ * Golden tests and benchmarks drive it directly. */
 #ifndef SEAM_ENGINE_RUNTIME_H
 #define SEAM_ENGINE_RUNTIME_H
 
@@ -15,66 +15,67 @@
 #include "core/model/glm5_next.h"
 
 struct seam_runtime_opts {
-    const struct seam_config *config; /* outlives the runtime                 */
+    const struct seam_config *config; /* outlives the runtime */
     const struct seam_log *log;
     /* Called while opening; returning non-zero gives up with ESTATE. */
     int (*progress)(void *ctx, const char *what, uint64_t done, uint64_t total);
     void *progress_ctx;
+    uint32_t logit_rows; /* of one step; 0: enough to serve */
 };
 
 /* One sequence's share of a step.  Arrays are host memory, borrowed. */
 struct seam_step_seq {
-    const int32_t *token; /* [n] ids fed                                      */
+    const int32_t *token; /* [n] ids fed */
     uint32_t n;
-    uint32_t pos;         /* position of token[0] = tokens cached before      */
-    const int32_t *page;  /* [n_pages] in order                               */
+    uint32_t pos;        /* position of token[0] = tokens cached before */
+    const int32_t *page; /* [n_pages] in order */
     uint32_t n_pages;
-    int32_t  row;         /* state row                                        */
-    int32_t  n_accept;    /* see seam_step                                    */
+    int32_t row;      /* state row */
+    int32_t n_accept; /* see seam_step */
 };
 
 /* What is asked of row i of the last step's logits. */
 struct seam_sample_row {
-    float    temperature, top_p, min_p;
-    int32_t  top_k;
+    float temperature, top_p, min_p;
+    int32_t top_k;
     uint64_t seed, counter;
-    const int32_t *bias_id;   /* [n_bias] distinct                            */
-    const float   *bias_div, *bias_add;
+    const int32_t *bias_id; /* [n_bias] distinct */
+    const float *bias_div, *bias_add;
     uint32_t n_bias;
 };
 
 struct seam_sample_out {
-    int32_t  token;           /* -1: the logits are not finite                */
-    float    logprob;
-    const int32_t *top_id;    /* [n_top], valid until the next sample         */
-    const float   *top_logprob;
+    int32_t token; /* -1: the logits are not finite */
+    float logprob;
+    const int32_t *top_id; /* [n_top], valid until the next sample */
+    const float *top_logprob;
 };
 
 struct seam_runtime {
     const struct seam_config *config;
     const struct seam_log *log;
     struct seam_pool *pool;
-    struct seam_model model;          /* checkpoint, tokenizer, text_config   */
+    struct seam_model model; /* checkpoint, tokenizer, text_config */
     struct seam_loader *loader;
     struct seam_hosted host[SEAM_N_ROLES];
     struct seam_loaded *plugin[SEAM_N_ROLES];
     struct seam_cfg *plugin_cfg[SEAM_N_ROLES];
-    void *self[SEAM_N_ROLES];         /* instances                            */
+    void *self[SEAM_N_ROLES]; /* instances */
     struct seam_needs needs[SEAM_N_ROLES];
-    uint32_t *layers[SEAM_N_ROLES];   /* model layers served                  */
+    uint32_t *layers[SEAM_N_ROLES]; /* model layers served */
     struct seam_limits limits;
     struct seam_device device;
     const struct seam_backend *backend;
     struct seam_glm5_next *net;
 
     uint32_t page_tokens, n_pages, n_rows;
-    uint64_t page_bytes, row_bytes;   /* over all layers and plugins          */
-    uint32_t max_pages;               /* of one sequence                      */
-    uint32_t max_logit_rows;          /* of one step                          */
+    uint64_t page_bytes, row_bytes; /* over all layers and plugins */
+    uint32_t max_pages;             /* of one sequence */
+    uint32_t max_logit_rows;        /* of one step */
     uint32_t n_workers;
 
-    struct runtime_memory *memory;    /* private                              */
-    struct runtime_step *step;        /* private                              */
+    struct runtime_memory *memory; /* private */
+    struct runtime_step *step;     /* private */
 };
 
 /* Open everything config names.  Errors name file, plugin, key or tensor; when
@@ -91,6 +92,12 @@ int seam_runtime_zero_row(struct seam_runtime *rt, int32_t row,
  * step; n_accept is 0 for it from then on.  [submit] */
 int seam_runtime_commit(struct seam_runtime *rt, int32_t row, int32_t n_accept,
                         struct seam_error *err);
+
+/* The first copy in a state row of a block role's layer, counted over the
+ * layers it serves, and its bytes; NULL when it keeps none.  What the copy
+ * holds is plain bytes after a commit, in device memory. */
+void *seam_runtime_state(const struct seam_runtime *rt, enum seam_role role,
+                         uint32_t layer, int32_t row, uint64_t *bytes);
 
 /* Run one step of at most limits.max_seqs sequences and limits.max_tokens
  * tokens; logit_row [n_rows] are the token rows, counted over the whole step,
@@ -112,7 +119,7 @@ int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
                         const struct seam_sample_row *row, uint32_t n_top,
                         struct seam_sample_out *out, struct seam_error *err);
 
-/* The memory plan in one line: what weights, pages and rows take.  */
+/* The memory plan in one line: what weights, pages and rows take. */
 void seam_runtime_plan(const struct seam_runtime *rt, struct seam_buf *out);
 
 #endif

@@ -9,17 +9,17 @@
 #define SEAM_HIST_MAX 24
 
 struct seam_hist {
-    const double *bound;            /* upper bounds, ascending                */
+    const double *bound; /* upper bounds, ascending                */
     uint32_t n_bounds;
     _Atomic uint64_t count[SEAM_HIST_MAX + 1]; /* last: above every bound     */
-    _Atomic uint64_t total;         /* observations                           */
-    _Atomic uint64_t sum_micro;     /* their sum, in millionths               */
+    _Atomic uint64_t total;     /* observations                           */
+    _Atomic uint64_t sum_micro; /* their sum, in millionths               */
 };
 
 struct seam_stats {
     _Atomic uint64_t steps, prompt_tokens, generation_tokens, preemptions;
     _Atomic uint64_t ended_stop, ended_length, ended_abort, ended_error;
-    _Atomic uint64_t rejected;      /* submissions refused for a full queue   */
+    _Atomic uint64_t rejected; /* submissions refused for a full queue   */
     _Atomic uint64_t prefix_queries, prefix_hits; /* in tokens                */
     _Atomic uint32_t running, waiting;
     _Atomic uint32_t pages_used, pages_total;

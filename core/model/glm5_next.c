@@ -7,19 +7,19 @@
 
 /* One of the two hyper-connection sites of a layer, with the norm behind it. */
 struct glm_site {
-    struct seam_tensor fn;    /* [(2 + S) S, S * hidden]                      */
-    struct seam_tensor base;  /* [(2 + S) S] F32                              */
-    struct seam_tensor scale; /* [3] F32: pre, post, comb                     */
-    struct seam_tensor norm;  /* [hidden]                                     */
+    struct seam_tensor fn;    /* [(2 + S) S, S * hidden] */
+    struct seam_tensor base;  /* [(2 + S) S] F32 */
+    struct seam_tensor scale; /* [3] F32: pre, post, comb */
+    struct seam_tensor norm;  /* [hidden] */
 };
 
 struct glm_layer {
     struct glm_site attn, ffn;
-    const struct seam_block_ref *mixer; /* linear or sparse attention         */
+    const struct seam_block_ref *mixer; /* linear or sparse attention */
     uint32_t mixer_index;               /* this layer's index in its instance */
     uint32_t moe_index;
-    bool     dense;
-    struct seam_tensor gate, up, down;  /* dense MLP                          */
+    bool dense;
+    struct seam_tensor gate, up, down; /* dense MLP */
 };
 
 struct seam_glm5_next {
@@ -28,21 +28,21 @@ struct seam_glm5_next {
     const struct seam_ops *ops;
 
     struct seam_tensor embed, head, norm;
-    struct glm_layer *layer;            /* [n_layers]                         */
+    struct glm_layer *layer; /* [n_layers] */
 
     /* Activations, in one allocation.  T = limits.max_tokens. */
-    void  *arena;
-    float *streams; /* [T][S][hidden]     residual streams                    */
-    float *mix;     /* [T][S + S * S]     post and comb of the last read      */
-    float *x;       /* [T][hidden]        what a block reads                  */
-    float *y;       /* [T][hidden]        what it adds                        */
-    float *gate;    /* [T][intermediate]                                      */
-    float *up;      /* [T][intermediate]                                      */
-    float *z;       /* [max_rows][hidden] final norm of the rows wanted       */
-    float *logits;  /* [max_rows][vocab]                                      */
+    void *arena;
+    float *streams; /* [T][S][hidden]     residual streams */
+    float *mix;     /* [T][S + S * S]     post and comb of the last read */
+    float *x;       /* [T][hidden]        what a block reads */
+    float *y;       /* [T][hidden]        what it adds */
+    float *gate;    /* [T][intermediate] */
+    float *up;      /* [T][intermediate] */
+    float *z;       /* [max_rows][hidden] final norm of the rows wanted */
+    float *logits;  /* [max_rows][vocab] */
 };
 
-/* ---- Views of the activations --------------------------------------------- */
+/* ---- Views of the activations -------------------------------------------- */
 
 static struct seam_tensor glm_view(const struct seam_glm5_next *m, float *p,
                                    int64_t rows, int64_t cols)
@@ -50,8 +50,8 @@ static struct seam_tensor glm_view(const struct seam_glm5_next *m, float *p,
     return (struct seam_tensor){
         .data = p,
         .bytes = (uint64_t)(rows * cols) * sizeof *p,
-        .shape = {rows, cols},
-        .stride = {cols * (int64_t)sizeof *p},
+        .shape = { rows, cols },
+        .stride = { cols * (int64_t)sizeof *p },
         .dtype = SEAM_F32,
         .rank = 2,
         .device = m->o.device,
@@ -71,7 +71,7 @@ static struct seam_tensor glm_streams(const struct seam_glm5_next *m,
     return t;
 }
 
-/* ---- Opening -------------------------------------------------------------- */
+/* ---- Opening ------------------------------------------------------------- */
 
 uint32_t seam_glm5_next_mixers(const struct seam_model_config *c, uint8_t kind,
                                uint32_t layer[SEAM_MAX_LAYERS])
@@ -111,7 +111,9 @@ static int glm_site_open(struct seam_glm5_next *m, uint32_t l, const char *hc,
     struct {
         const char *suffix;
         struct seam_tensor *out;
-    } part[] = {{"fn", &s->fn}, {"base", &s->base}, {"scale", &s->scale}};
+    } part[] = { { "fn", &s->fn },
+                 { "base", &s->base },
+                 { "scale", &s->scale } };
     char name[64];
     int rc;
 
@@ -157,7 +159,7 @@ static int glm_layer_open(struct seam_glm5_next *m, uint32_t l,
     return rc;
 }
 
-/* Lay the activations out behind each other, or with arena NULL only measure. */
+/* Lay the activations out one behind another; with arena NULL only measure. */
 static uint64_t glm_arena(struct seam_glm5_next *m, char *arena)
 {
     const struct seam_model_config *c = m->c;
@@ -166,14 +168,14 @@ static uint64_t glm_arena(struct seam_glm5_next *m, char *arena)
         float **p;
         uint64_t elements;
     } part[] = {
-        {&m->streams, t * s * c->hidden},
-        {&m->mix, t * (s + s * s)},
-        {&m->x, t * c->hidden},
-        {&m->y, t * c->hidden},
-        {&m->gate, t * c->intermediate},
-        {&m->up, t * c->intermediate},
-        {&m->z, (uint64_t)m->o.max_rows * c->hidden},
-        {&m->logits, (uint64_t)m->o.max_rows * c->vocab},
+        { &m->streams, t * s * c->hidden },
+        { &m->mix, t * (s + s * s) },
+        { &m->x, t * c->hidden },
+        { &m->y, t * c->hidden },
+        { &m->gate, t * c->intermediate },
+        { &m->up, t * c->intermediate },
+        { &m->z, (uint64_t)m->o.max_rows * c->hidden },
+        { &m->logits, (uint64_t)m->o.max_rows * c->vocab },
     };
 
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
@@ -233,7 +235,7 @@ void seam_glm5_next_free(struct seam_glm5_next *m)
     free(m);
 }
 
-/* ---- A step --------------------------------------------------------------- */
+/* ---- A step -------------------------------------------------------------- */
 
 static int glm_begin(const struct seam_block_ref *b, const struct seam_exec *e,
                      const struct seam_step *s)
@@ -289,7 +291,7 @@ static int glm_linear(struct seam_glm5_next *m, const struct seam_exec *e,
                       struct seam_tensor x, struct seam_tensor w,
                       struct seam_tensor y)
 {
-    struct seam_gemm g = {.size = sizeof g, .x = x, .w = w, .y = y};
+    struct seam_gemm g = { .size = sizeof g, .x = x, .w = w, .y = y };
 
     return m->ops->gemm(m->o.backend_self, e, &g);
 }

@@ -1,6 +1,7 @@
 /* The text trunk of glm5_next (docs/spec/glm5_next.md, sections 2 to 5): what
  * stands between the blocks.  Attention and experts are plugins; embedding,
- * hyper-connections, dense MLPs and head go through the backend's operations. */
+ * hyper-connections, dense MLPs and head go through the backend's operations.
+ */
 #ifndef SEAM_MODEL_GLM5_NEXT_H
 #define SEAM_MODEL_GLM5_NEXT_H
 
@@ -13,12 +14,12 @@ struct seam_block_ref {
 };
 
 struct seam_glm5_next_opts {
-    struct seam_checkpoint    *checkpoint;
+    struct seam_checkpoint *checkpoint;
     const struct seam_backend *backend;
-    void                      *backend_self;
-    const struct seam_limits  *limits;
-    int32_t  device;   /* ordinal, -1: host                                   */
-    uint32_t max_rows; /* rows of logits in one step                          */
+    void *backend_self;
+    const struct seam_limits *limits;
+    int32_t device;    /* ordinal, -1: host */
+    uint32_t max_rows; /* rows of logits in one step */
     /* Each serves the layers of its kind, in ascending order; the table is NULL
      * when the model has no such layer. */
     struct seam_block_ref linear, sparse, moe;
