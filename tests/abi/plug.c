@@ -113,11 +113,13 @@ __attribute__((constructor)) static void plug_flush(void)
 __attribute__((constructor)) static void plug_change(void)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t at = (uintptr_t)&seam_plugin_entry & ~(page - 1);
+    uintptr_t at = (uintptr_t)&seam_plugin_entry;
 
-    if (mprotect((void *)at, 2 * page, PROT_READ | PROT_WRITE) == 0)
-        memcpy((char *)&seam_plugin_entry +
-                   offsetof(struct seam_plugin, ident.version),
+    /* The compiler must not know that these bytes are constant. */
+    __asm__("" : "+r"(at));
+    if (mprotect((void *)(at & ~(page - 1)), 2 * page,
+                 PROT_READ | PROT_WRITE) == 0)
+        memcpy((char *)at + offsetof(struct seam_plugin, ident.version),
                "9.9.9", 6);
 }
 #endif
