@@ -292,14 +292,15 @@ static int conf_model_type(const struct conf *root, const struct conf *text)
     return 0;
 }
 
-/* The gate's lower bound.  HF takes null for -5 unless safe_gate is false,
- * which would be another gate. */
-static int conf_lower_bound(const struct conf *c, const char *key,
+/* The gate's lower bound.  In linear_attn_config HF takes null for -5 unless
+ * safe_gate is false, which would be another gate; its flat key has no such
+ * rule. */
+static int conf_lower_bound(const struct conf *c, bool nested,
                             struct seam_model_config *m)
 {
-    const json_t *v = json_object_get(c->o, key);
+    const char *key = nested ? "gate_lower_bound" : "linear_lower_bound";
 
-    if (json_is_null(v) && *c->section &&
+    if (nested && json_is_null(json_object_get(c->o, key)) &&
         !json_is_false(json_object_get(c->o, "safe_gate"))) {
         m->kda_lower_bound = -5.0f;
         return 0;
@@ -331,8 +332,7 @@ static int conf_linear(const struct conf *text, struct seam_model_config *m)
                       o ? "short_conv_kernel_size" : "linear_conv_kernel_dim",
                       2, 64, &m->kda_conv);
     if (!rc)
-        rc = conf_lower_bound(&c, o ? "gate_lower_bound" : "linear_lower_bound",
-                              m);
+        rc = conf_lower_bound(&c, o != NULL, m);
     if (!rc && o)
         rc = conf_layer_list(&c, "kda_layers", m, SEAM_LAYER_LINEAR);
     if (!rc && o)

@@ -1,0 +1,137 @@
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/checkpoint/plan.h"
+
+/* The released model: 45 layers, every fourth with sparse attention. */
+static struct seam_model_config released(void)
+{
+    struct seam_model_config m = {
+        .hidden = 4096,
+        .vocab = 154880,
+        .n_layers = 45,
+        .n_mtp = 1,
+        .max_context = 1048576,
+        .kv_lora = 512,
+        .index_dim = 128,
+        .index_kpool = 4,
+        .kda_heads = 64,
+        .kda_dim = 128,
+        .kda_conv = 4,
+    };
+
+    for (uint32_t l = 0; l <= m.n_layers; l++)
+        m.layer_kind[l] = l % 4 == 3 || l == m.n_layers ? SEAM_LAYER_SPARSE
+                                                        : SEAM_LAYER_LINEAR;
+    return m;
+}
+
+Test(plan, gives_the_figures_of_the_model_spec)
+{
+    struct seam_model_config m = released();
+    struct seam_plan p = seam_plan_of(&m, SEAM_BF16, SEAM_BF16, SEAM_F32);
+
+    cr_expect_eq(p.latent_per_token, 11264);
+    cr_expect_eq(p.index_per_token, 704);
+    cr_expect_eq(p.per_token, 11968);
+    cr_expect_eq(p.per_token_mtp, 13056);
+    cr_expect_eq(p.kda_per_seq, 142606336);
+    cr_expect_eq(p.conv_per_seq, 5013504);
+    cr_expect_eq(p.ring_per_seq, 22528);
+    cr_expect_eq(p.ring_mtp, 2048);
+    cr_expect_eq(p.per_seq, 147642368);
+    cr_expect_eq(m.max_context * p.per_token, 12549357568u);
+    cr_expect_eq(m.max_context * p.per_token_mtp, 13690208256u);
+}
+
+Test(plan, follows_the_dtypes)
+{
+    struct seam_model_config m = released();
+    struct seam_plan p = seam_plan_of(&m, SEAM_F8E4M3, SEAM_BF16, SEAM_BF16);
+
+    cr_expect_eq(p.index_per_token, 363);
+    cr_expect_eq(p.per_token, 11627);
+    cr_expect_eq(p.kda_per_seq, 71303168);
+    p = seam_plan_of(&m, SEAM_F32, SEAM_F32, SEAM_F32);
+    cr_expect_eq(p.per_token, 2 * 11968);
+    cr_expect_eq(p.conv_per_seq, 2 * 5013504);
+    cr_expect_eq(p.ring_per_seq, 2 * 22528);
+}
+
+static char *report(const char *dir, uint64_t budget)
+{
+    struct seam_checkpoint *c = NULL;
+    struct seam_buf b = { 0 };
+    struct seam_error err;
+    char path[512];
+
+    snprintf(path, sizeof path, SEAM_TEST_SOURCE_DIR "/%s", dir);
+    cr_assert_eq(seam_checkpoint_open(&c, path, NULL, NULL, NULL, &err), 0,
+                 "%s", err.text);
+    seam_inspect(c, budget, &b);
+    seam_checkpoint_close(c);
+    cr_assert_not(b.failed);
+    return b.p;
+}
+
+static void expect_lines(char *text, const char *const *lines)
+{
+    for (; *lines; lines++)
+        cr_expect(strstr(text, *lines), "no \"%s\" in\n%s", *lines, text);
+    free(text);
+}
+
+Test(inspect, tells_parts_dtypes_and_plan)
+{
+    static const char *const lines[] = {
+        "8 layers (6 linear, 2 sparse attention; 3 dense, 5 MoE), MTP block",
+        "quantisation  auto-round, auto_round:auto_gptq, 4 bits, groups of 128",
+        "1108 indexed in 2 files: 21612192 bytes (20.61 MiB)",
+        "routed experts      I32              480           3962880",
+        "routed experts      F16              240            122880",
+        "MTP block           I32               96            792576",
+        "per token                                  576",
+        /* 6 layers x 4 heads x 64 x 64 values of 4 bytes */
+        "linear state, per sequence              393216",
+        NULL,
+    };
+
+    expect_lines(report("models/nano/w4a16", 0), lines);
+}
+
+Test(inspect, fits_sequences_into_a_budget)
+{
+    /* Room for the weights and 100 sequences of 1024 tokens to the byte:
+     * a token takes 3 x (256 + 32) bytes; a sequence takes 393,216 of linear
+     * state, 6 x 768 x 3 x 2 of convolution and 3 x 1,024 of rings. */
+    const uint64_t one = 1024 * 864 + 393216 + 27648 + 3072;
+    static const char *const fit[] = {
+        "leaves 130867200 ",
+        "sequences of 1024 tokens                   100 ",
+        "tokens of one sequence                   16384 ",
+        NULL,
+    };
+    static const char *const short_by_one[] = {
+        "sequences of 1024 tokens                    99 ",
+        NULL,
+    };
+    static const char *const too_small[] = {
+        "is less than the weights need: 21611192 (20.61 MiB) are missing",
+        NULL,
+    };
+
+    cr_assert_eq(100 * one, 130867200);
+    expect_lines(report("models/nano/w4a16", 21612192 + 100 * one), fit);
+    expect_lines(report("models/nano/w4a16", 21612192 + 100 * one - 1),
+                 short_by_one);
+    expect_lines(report("models/nano/w4a16", 1000), too_small);
+}
+
+Test(inspect, says_that_the_mtp_block_is_missing)
+{
+    static const char *const lines[] = { "no MTP block", "quantisation  none",
+                                         NULL };
+
+    expect_lines(report("tests/golden/tiny-bf16", 0), lines);
+}
