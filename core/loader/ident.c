@@ -222,10 +222,15 @@ static bool path_is_fixed(const char *s)
  * means the working directory. */
 static bool paths_are_fixed(const char *list)
 {
-    for (const char *s = list; s; s = strchr(s, ':'), s += s != NULL)
-        if (!path_is_fixed(s))
-            return false;
-    return true;
+    const char *s = list;
+
+    while (path_is_fixed(s)) {
+        s = strchr(s, ':');
+        if (!s)
+            return true;
+        s++;
+    }
+    return false;
 }
 
 /* A library taken from the working directory is code from whoever can write

@@ -7,6 +7,7 @@
 #include "core/loader/loader.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -688,8 +689,10 @@ static char *folder_name(const char *dir)
 {
     char *real = realpath(dir, NULL), *cwd, *full = NULL;
 
-    if (real || *dir == '/')
-        return real ? real : strdup(dir);
+    if (real || errno == ENOMEM)
+        return real;
+    if (*dir == '/')
+        return strdup(dir);
     cwd = realpath(".", NULL);
     if (cwd && asprintf(&full, "%s/%s", cwd, dir) < 0)
         full = NULL;

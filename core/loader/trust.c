@@ -36,10 +36,16 @@ static bool place_is_allowed(const struct seam_places *places, const char *path,
 
 static bool place_goes_up(const char *file)
 {
-    for (const char *s = file; s; s = strchr(s, '/'), s += s != NULL)
+    const char *s = file;
+
+    for (;;) {
         if (!strncmp(s, "..", 2) && (s[2] == '/' || !s[2]))
             return true;
-    return false;
+        s = strchr(s, '/');
+        if (!s)
+            return false;
+        s++;
+    }
 }
 
 int seam_place_find(const struct seam_places *places, const char *name,
