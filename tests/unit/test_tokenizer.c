@@ -830,7 +830,7 @@ Test(bpe, does_n_log_n_steps_on_one_long_word)
     struct seam_bpe b;
 
     memset(text, 'a', sizeof text);
-    for (int n_merges = 0; n_merges <= 11; n_merges++) {
+    for (int n_merges = 1; n_merges <= 11; n_merges += 5) {
         uint64_t before = 0;
 
         run_vocabulary(&b, n_merges);
