@@ -117,47 +117,45 @@ static void config_shorten(struct seam_buf *out, const char *s, size_t n)
         seam_buf_str(out, "...");
 }
 
-/* Append what v is, in words; the text of a secret is not shown. */
-static void config_describe(const json_t *v, bool is_secret,
-                            struct seam_buf *out)
+static const char *config_kind(const json_t *v)
 {
     switch (json_typeof(v)) {
     case JSON_OBJECT:
-        seam_buf_str(out, "an object");
-        break;
+        return "an object";
     case JSON_ARRAY:
-        seam_buf_str(out, "a list");
-        break;
+        return "a list";
     case JSON_STRING:
-        if (is_secret) {
-            seam_buf_str(out, "a string that is not shown");
-        } else {
-            seam_buf_str(out, "\"");
-            config_shorten(out, json_string_value(v), json_string_length(v));
-            seam_buf_str(out, "\"");
-        }
-        break;
+        return "a string";
     case JSON_INTEGER:
-        if (is_secret)
-            seam_buf_str(out, "an integer that is not shown");
-        else
-            seam_buf_fmt(out, "%lld", (long long)json_integer_value(v));
-        break;
+        return "an integer";
     case JSON_REAL:
-        if (is_secret)
-            seam_buf_str(out, "a number that is not shown");
-        else
-            seam_buf_fmt(out, "%.17g", json_real_value(v));
-        break;
+        return "a number";
     case JSON_TRUE:
-        seam_buf_str(out, "true");
-        break;
+        return "true";
     case JSON_FALSE:
-        seam_buf_str(out, "false");
-        break;
-    case JSON_NULL:
-        seam_buf_str(out, "null");
-        break;
+        return "false";
+    default:
+        return "null";
+    }
+}
+
+/* Append what v is, in words. */
+static void config_describe(const json_t *v, bool is_secret,
+                            struct seam_buf *out)
+{
+    bool is_word = !json_is_string(v) && !json_is_number(v);
+
+    if (is_secret || is_word) {
+        seam_buf_fmt(out, "%s%s", config_kind(v),
+                     is_word ? "" : " (not shown)");
+    } else if (json_is_string(v)) {
+        seam_buf_str(out, "\"");
+        config_shorten(out, json_string_value(v), json_string_length(v));
+        seam_buf_str(out, "\"");
+    } else if (json_is_integer(v)) {
+        seam_buf_fmt(out, "%lld", (long long)json_integer_value(v));
+    } else {
+        seam_buf_fmt(out, "%.17g", json_real_value(v));
     }
 }
 
@@ -503,13 +501,12 @@ static int config_entry(const struct config_reader *r, const char *path,
                         const json_t *v)
 {
     const struct seam_setting *s = seam_setting_find(path);
-    struct seam_buf origin = { 0 }, found = { 0 };
+    struct seam_buf origin = { 0 };
     int rc;
 
     seam_buf_str(&origin, "file ");
     config_place(r, path, &origin);
-    config_describe(v, true, &found);
-    if (origin.failed || found.failed)
+    if (origin.failed)
         rc = config_no_memory(r);
     else if (s)
         rc = config_set(r, s, v, origin.p);
@@ -517,11 +514,10 @@ static int config_entry(const struct config_reader *r, const char *path,
         rc = config_unknown(r, config_origin_place(origin.p), path);
     else if (!json_is_object(v))
         rc = seam_fail(r->err, SEAM_EDATA, "%s: %s: is %s, expected an object",
-                       config_origin_place(origin.p), path, found.p);
+                       config_origin_place(origin.p), path, config_kind(v));
     else
         rc = config_section(r, path, (json_t *)(uintptr_t)v);
     seam_buf_release(&origin);
-    seam_buf_release(&found);
     return rc;
 }
 
@@ -555,7 +551,6 @@ static void config_explain(const struct config_reader *r)
 
 static int config_read_file(const struct config_reader *r)
 {
-    struct seam_buf found = { 0 };
     json_t *v = seam_json_parse(r->p->text, r->p->n, r->file, SEAM_JSON_BIG_INT,
                                 r->err);
     int rc;
@@ -564,14 +559,11 @@ static int config_read_file(const struct config_reader *r)
         config_explain(r);
         return r->err->code;
     }
-    if (json_is_object(v)) {
+    if (json_is_object(v))
         rc = config_section(r, "", v);
-    } else {
-        config_describe(v, true, &found);
+    else
         rc = seam_fail(r->err, SEAM_EDATA, "%s: is %s, expected an object",
-                       r->file, found.p ? found.p : "no object");
-        seam_buf_release(&found);
-    }
+                       r->file, config_kind(v));
     json_decref(v);
     return rc;
 }

@@ -25,11 +25,11 @@
 /* The parts of the server that a plugin fills.  The key in the file is
  * plugins.ROLE. */
 enum seam_role {
-    SEAM_ROLE_BACKEND = 0,   /* "backend"           SEAM_KIND_BACKEND         */
-    SEAM_ROLE_LINEAR = 1,    /* "linear_attention"  SEAM_KIND_ATTENTION       */
-    SEAM_ROLE_SPARSE = 2,    /* "sparse_attention"  SEAM_KIND_ATTENTION       */
-    SEAM_ROLE_MOE = 3,       /* "moe"               SEAM_KIND_MOE             */
-    SEAM_ROLE_PARSER = 4,    /* "parser"            SEAM_KIND_PARSER          */
+    SEAM_ROLE_BACKEND = 0, /* "backend"           SEAM_KIND_BACKEND         */
+    SEAM_ROLE_LINEAR = 1,  /* "linear_attention"  SEAM_KIND_ATTENTION       */
+    SEAM_ROLE_SPARSE = 2,  /* "sparse_attention"  SEAM_KIND_ATTENTION       */
+    SEAM_ROLE_MOE = 3,     /* "moe"               SEAM_KIND_MOE             */
+    SEAM_ROLE_PARSER = 4,  /* "parser"            SEAM_KIND_PARSER          */
     SEAM_N_ROLES = 5
 };
 
@@ -38,12 +38,12 @@ extern const uint16_t seam_role_kind[SEAM_N_ROLES];
 
 /* One entry of "plugins". */
 struct seam_plugin_entry_config {
-    char   *name;     /* what the file must call itself                       */
-    char   *file;     /* default "NAME.so", found in plugin_dir               */
-    char   *sha256;   /* 64 hex digits, or NULL when unpinned                 */
-    bool    unpinned; /* no pin wanted; one of the two must be given          */
-    json_t *config;   /* the plugin's own block, or NULL                      */
-    char   *where;    /* "conf/nano.json: plugins.moe.config", for messages   */
+    char *name;     /* what the file must call itself                       */
+    char *file;     /* default "NAME.so", found in plugin_dir               */
+    char *sha256;   /* 64 hex digits, or NULL when unpinned                 */
+    bool unpinned;  /* no pin wanted; one of the two must be given          */
+    json_t *config; /* the plugin's own block, or NULL                      */
+    char *where;    /* "conf/nano.json: plugins.moe.config", for messages   */
 };
 
 struct seam_strings {
@@ -55,17 +55,17 @@ struct seam_config {
     char *file; /* path of the file read, or NULL                             */
 
     struct {
-        char *path;           /* checkpoint folder; required                  */
-        char *name;           /* id in the API; default: the folder's name    */
+        char *path; /* checkpoint folder; required                  */
+        char *name; /* id in the API; default: the folder's name    */
         struct seam_strings aliases;
         bool accept_any_name; /* requests may name any model                  */
         int64_t max_context;  /* tokens of one sequence; 0: the model's       */
     } model;
     struct {
-        char *listen;         /* "127.0.0.1:8080", "[::1]:0", ...             */
+        char *listen; /* "127.0.0.1:8080", "[::1]:0", ...             */
         struct seam_strings api_keys;
         char *admin_key;
-        bool insecure;        /* allow a non-loopback address without a key   */
+        bool insecure; /* allow a non-loopback address without a key   */
         int64_t max_connections;
         int64_t max_body_bytes;
         int64_t body_timeout_ms;  /* a request must have arrived by then      */
@@ -75,22 +75,22 @@ struct seam_config {
         int64_t sse_ping_ms;      /* >= 100                                   */
         int64_t max_n;            /* choices of one request                   */
         struct seam_strings cors_origins;
-        char *metrics_public;     /* "auto", "yes", "no"                      */
-        char *reasoning_field;    /* "reasoning_content", "reasoning", "both" */
+        char *metrics_public;  /* "auto", "yes", "no"                      */
+        char *reasoning_field; /* "reasoning_content", "reasoning", "both" */
     } server;
     struct {
-        int64_t threads;          /* of the pool; 0: one per core             */
-        int64_t max_seqs;         /* sequences in one step                    */
-        int64_t max_step_tokens;  /* token rows in one step; >= max_seqs      */
-        int64_t page_tokens;      /* a multiple of 4                          */
-        int64_t cache_bytes;      /* for planes and state rows                */
-        int64_t max_queue;        /* requests waiting                         */
+        int64_t threads;         /* of the pool; 0: one per core             */
+        int64_t max_seqs;        /* sequences in one step                    */
+        int64_t max_step_tokens; /* token rows in one step; >= max_seqs      */
+        int64_t page_tokens;     /* a multiple of 4                          */
+        int64_t cache_bytes;     /* for planes and state rows                */
+        int64_t max_queue;       /* requests waiting                         */
     } engine;
     struct {
-        char *level;              /* "debug", "info", "warn", "error"         */
-        char *format;             /* "text", "json"                           */
+        char *level;  /* "debug", "info", "warn", "error"         */
+        char *format; /* "text", "json"                           */
     } log;
-    char *plugin_dir;             /* default: "plugins" beside the program    */
+    char *plugin_dir; /* default: "plugins" beside the program    */
     struct seam_strings plugin_paths;
     struct seam_plugin_entry_config plugin[SEAM_N_ROLES];
 

@@ -18,7 +18,7 @@ enum seam_setting_type {
 };
 
 struct seam_setting {
-    const char *key;            /* "server.listen"                            */
+    const char *key; /* "server.listen"                            */
     enum seam_setting_type type;
     size_t offset;              /* in struct seam_config                      */
     const char *preset;         /* default as the environment would give it;
@@ -30,15 +30,15 @@ struct seam_setting {
      * saying what would.  NULL: anything but empty or control characters. */
     bool (*check)(const char *s);
     const char *expects;
-    bool is_path;               /* relative to the folder of the file         */
-    bool is_secret;             /* never shown                                */
-    const char *flag;           /* "--listen", or NULL                        */
-    const char *help;           /* one line                                   */
+    bool is_path;     /* relative to the folder of the file         */
+    bool is_secret;   /* never shown                                */
+    const char *flag; /* "--listen", or NULL                        */
+    const char *help; /* one line                                   */
 };
 
 extern const struct seam_setting seam_settings[]; /* ends with a NULL key     */
 extern const size_t seam_n_settings;
-extern const char *const seam_setting_keys[];     /* ends with NULL           */
+extern const char *const seam_setting_keys[]; /* ends with NULL           */
 /* Keys, and the sections that they lie in ("server", "plugins.moe"). */
 extern const char *const seam_setting_paths[]; /* ends with NULL              */
 
