@@ -295,7 +295,8 @@ static int runtime_load_plugin(struct seam_runtime *rt, int role,
     if (rc)
         return rc;
     seam_hosted_init(&rt->host[role], p->name, rt->log, rt->pool);
-    rt->plugin_cfg[role] = seam_cfg_new(p->config, p->where, rt->log);
+    rt->plugin_cfg[role] =
+        seam_config_plugin_cfg(rt->config, (enum seam_role)role, rt->log);
     if (!rt->plugin_cfg[role])
         return seam_fail(err, SEAM_ENOMEM, "out of memory");
     rc = seam_loaded_init(rt->plugin[role], &rt->host[role].table, err);
