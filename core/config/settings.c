@@ -71,14 +71,14 @@ static bool check_sha256(const char *s)
 
 // clang-format off
 #define BOOL(member, preset_) \
-    .type = SEAM_SETTING_BOOL, AT(member), .preset = preset_
+    .type = SEAM_SETTING_BOOL, AT(member), .preset = (preset_)
 #define INT(member, preset_, min_, max_) \
-    .type = SEAM_SETTING_INT, AT(member), .preset = preset_, \
-    .min = min_, .max = max_
+    .type = SEAM_SETTING_INT, AT(member), .preset = (preset_), \
+    .min = (min_), .max = (max_)
 #define STRING(member) .type = SEAM_SETTING_STRING, AT(member)
 #define CHOICE(member, preset_, choices_) \
-    .type = SEAM_SETTING_CHOICE, AT(member), .preset = preset_, \
-    .choices = choices_
+    .type = SEAM_SETTING_CHOICE, AT(member), .preset = (preset_), \
+    .choices = (choices_)
 #define STRINGS(member) \
     .type = SEAM_SETTING_STRINGS, AT(member), .preset = "[]"
 
