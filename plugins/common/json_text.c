@@ -342,6 +342,7 @@ static bool jt_value_read(struct jt_reader *r, struct jt_value *v);
 static bool jt_entries(struct jt_reader *r, struct jt_value *v, char close)
 {
     struct jt_value scratch, **link = &v->first;
+    const char *from = r->p;
 
     v->kind = close == ']' ? JT_ARRAY : JT_OBJECT;
     if (r->depth == JT_DEPTH)
@@ -349,11 +350,8 @@ static bool jt_entries(struct jt_reader *r, struct jt_value *v, char close)
     r->depth++;
     r->p++;
     jt_blank(r);
-    if (r->p < r->end && *r->p == close) {
-        r->p++;
-        r->depth--;
-        return true;
-    }
+    if (r->p < r->end && *r->p == close)
+        goto end;
     for (;;) {
         struct jt_value *e = &scratch;
         struct seam_str key = { 0 };
@@ -389,10 +387,12 @@ static bool jt_entries(struct jt_reader *r, struct jt_value *v, char close)
         if (r->p == r->end || *r->p != close)
             return jt_fail(r, close == ']' ? "expected ',' or ']'"
                                            : "expected ',' or '}'");
-        r->p++;
         break;
     }
+end:
+    r->p++;
     r->depth--;
+    v->s = (struct seam_str){ from, (uint64_t)(r->p - from) };
     return !r->doc || close == ']' || jt_index(r, v);
 }
 

@@ -26,7 +26,8 @@ struct jt_value {
     uint8_t kind;        /* JT_*                                              */
     bool real;           /* NUMBER with a point or an exponent                */
     uint32_t pos;        /* place in its list or object as written            */
-    struct seam_str s;   /* NUMBER: its lexeme; STRING: its bytes, unescaped  */
+    struct seam_str s;   /* STRING: its bytes, unescaped; NUMBER, ARRAY and
+                            OBJECT: its text as written                       */
     struct seam_str key; /* within an object: its key, unescaped              */
     struct jt_value *next;
     struct jt_value *first;   /* ARRAY, OBJECT                                */

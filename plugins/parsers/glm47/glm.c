@@ -164,3 +164,15 @@ void glm_destroy(void *self)
 {
     free(self);
 }
+
+void glm_log_dropped(const struct glm *g, struct seam_str name)
+{
+    char line[200];
+
+    /* Shaped like a name, so fit for a log. */
+    snprintf(line, sizeof line,
+             "a call of %.*s, which is no tool of the request, is left out",
+             (int)(name.n < 128 ? name.n : 128), name.p);
+    g->host->log(g->host->ctx, SEAM_LOG_WARN, line);
+    glm_count(g->n_dropped);
+}

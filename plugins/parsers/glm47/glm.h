@@ -22,6 +22,15 @@ int glm_create(const struct seam_host *host, const char *name,
                struct seam_error *err);
 void glm_destroy(void *self);
 
+/* A call of a tool that is not declared was left out.  [any] */
+void glm_log_dropped(const struct glm *g, struct seam_str name);
+
+static inline void glm_count(uint64_t *counter)
+{
+    if (counter)
+        __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
+
 /* seam_parser.render of both. */
 int glm_render(void *self, struct seam_str request, const struct seam_sink *out,
                struct seam_error *err);

@@ -1,0 +1,28 @@
+/* From an argument's text to its JSON value, guided by the schema of the
+ * parameter (chat spec, section 3.6). */
+#ifndef SEAM_GLM_TYPING_H
+#define SEAM_GLM_TYPING_H
+
+#include "json_text.h"
+
+/* What is known of one parameter before its value comes. */
+struct glm_param {
+    const struct jt_value *root;   /* document of the parameters, or NULL     */
+    const struct jt_value *schema; /* of this parameter, or NULL              */
+    uint32_t types;                /* GLM_TYPE_*, 0: anything                 */
+    bool raw_string; /* every text is a string as it stands                   */
+    bool listed;     /* some values are listed (enum, const)                  */
+};
+
+struct glm_param glm_param_of(const struct jt_value *root,
+                              const struct jt_value *props,
+                              struct seam_str key);
+
+/* Append the JSON text of the value that raw stands for. */
+void glm_value(const struct glm_param *param, struct seam_str raw,
+               struct tbuf *out);
+
+/* properties of a parameters document, which may itself be a $ref; or NULL. */
+const struct jt_value *glm_properties(const struct jt_value *params);
+
+#endif
