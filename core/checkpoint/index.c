@@ -89,7 +89,7 @@ static int index_read_map(struct reader *r)
     struct seam_index_entry *e;
     char *name, *file;
     bool first = true;
-    uint32_t number;
+    uint32_t number = 0;
     uint64_t n;
     int rc = seam_jscan_open(&r->s, '{');
 

@@ -359,7 +359,7 @@ int seam_st_parse(struct seam_st_header *h, const char *file,
 {
     struct seam_st_header out = { 0 };
     struct seam_jscan s = { .what = file, .err = err };
-    uint64_t n;
+    uint64_t n = 0;
     int rc = st_check_length(file, p, have, file_bytes, &n, err);
 
     if (rc)

@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,6 +48,30 @@ static void last_progress(void *ctx, uint32_t done, uint32_t total)
     *last = done;
 }
 
+/* The figures of model spec, section 9. */
+static void expect_lines(const char *report)
+{
+    static const char *const lines[] = {
+        "latent, per token                        11264         11264 ",
+        "index keys, per token                      704           363 ",
+        "per token                                11968         11627 ",
+        "per token with MTP block                 13056 ",
+        "linear state, per sequence           142606336     142606336 "
+        "     71303168 ",
+        "convolution, per sequence              5013504 ",
+        "index ring, per sequence                 22528 ",
+        "per sequence                         147642368 ",
+        "1048576 tokens                     12549357568 ",
+        "1048576 tokens with MTP block      13690208256 ",
+        "113074 indexed in 36 files: 181253290872 bytes (168.81 GiB) of "
+        "181472931028 (169.01 GiB)",
+    };
+
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        cr_expect(strstr(report, lines[i]), "no \"%s\" in\n%s", lines[i],
+                  report);
+}
+
 Test(real_size, opens_and_plans_the_released_checkpoint)
 {
     char dir[] = "/tmp/seam-real-XXXXXX";
@@ -55,6 +80,7 @@ Test(real_size, opens_and_plans_the_released_checkpoint)
     struct seam_error err = { 0 };
     struct seam_buf report = { 0 };
     struct rusage use;
+    struct seam_tensor t;
     struct seam_plan p;
     uint32_t progress = 0;
     int rc;
@@ -77,37 +103,25 @@ Test(real_size, opens_and_plans_the_released_checkpoint)
     p = seam_plan_of(seam_checkpoint_config(c), SEAM_BF16, SEAM_BF16, SEAM_F32);
     cr_expect_eq(p.per_token, 11968);
     cr_expect_eq(p.per_seq, 147642368);
+    cr_expect_eq(p.per_token_mtp, 13056);
     seam_inspect(c, 0, &report);
     cr_expect_not(report.failed);
+    expect_lines(report.p);
+
+    /* Stale duplicates are not what is found, ... */
+    cr_expect_eq(seam_checkpoint_weight(c, "@layer.0.self_attn.q_conv1d.weight",
+                                        &t, &err),
+                 0, "%s", err.text);
+    cr_expect(t.rank == 3 && t.shape[0] == 8192);
+    cr_expect_null(seam_checkpoint_find(c, "model.stale", NULL));
+    /* ... and the holes are zeros, which are nobody's zero points. */
+    cr_expect_eq(
+        seam_checkpoint_weight(c, "@layer.3.mlp.experts.0.up_proj", &t, &err),
+        SEAM_EDATA);
 
     getrusage(RUSAGE_SELF, &use);
     cr_expect(SANITIZED || use.ru_maxrss < MAX_RSS_KIB, "%ld KiB",
               use.ru_maxrss);
     seam_buf_release(&report);
-    seam_checkpoint_close(c);
-}
-
-Test(real_size, stale_duplicates_are_not_taken)
-{
-    char dir[] = "/tmp/seam-real-XXXXXX";
-    struct seam_checkpoint *c = NULL;
-    struct seam_error err = { 0 };
-    struct seam_tensor t;
-    int rc;
-
-    cr_assert_not_null(mkdtemp(dir));
-    make(dir);
-    rc = seam_checkpoint_open(&c, dir, NULL, NULL, NULL, &err);
-    real_size_remove(dir);
-    cr_assert_eq(rc, 0, "%s", err.text);
-    cr_assert_eq(seam_checkpoint_weight(c, "@layer.0.self_attn.q_conv1d.weight",
-                                        &t, &err),
-                 0, "%s", err.text);
-    cr_expect_eq(t.shape[0], 8192);
-    cr_expect_null(seam_checkpoint_find(c, "model.stale", NULL));
-    /* The holes are zeros, which no symmetric layer has as zero points. */
-    cr_expect_eq(
-        seam_checkpoint_weight(c, "@layer.3.mlp.experts.0.up_proj", &t, &err),
-        SEAM_EDATA);
     seam_checkpoint_close(c);
 }
