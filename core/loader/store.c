@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -20,11 +21,109 @@
 
 #define SHA256_BYTES    32
 
+/* Folders of this name that nobody has locked are removed. */
+#define STORE_PREFIX "seam-store-"
+
+/* Remove the files of folder `dir`, which has no folders in it. */
+static void store_empty(int dir)
+{
+    int fd = dup(dir);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+
+    if (!d) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    while ((entry = readdir(d)))
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+            unlinkat(dir, entry->d_name, 0);
+    closedir(d);
+}
+
+/* Remove store `name` of folder `root` if nobody has it locked.  What cannot be
+ * removed stays: it is somebody else's, or of no harm. */
+static void store_sweep(int root, const char *name)
+{
+    int fd =
+        openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0)
+        return;
+    if (!fstat(fd, &st) && st.st_uid == geteuid() &&
+        !flock(fd, LOCK_EX | LOCK_NB)) {
+        store_empty(fd);
+        unlinkat(root, name, AT_REMOVEDIR);
+    }
+    close(fd);
+}
+
+static void store_sweep_all(const char *root)
+{
+    DIR *d = opendir(root);
+    const struct dirent *entry;
+
+    while (d && (entry = readdir(d)))
+        if (!strncmp(entry->d_name, STORE_PREFIX, sizeof STORE_PREFIX - 1))
+            store_sweep(dirfd(d), entry->d_name);
+    if (d)
+        closedir(d);
+}
+
+/* Make and lock a folder.  Another process may sweep it away before it is
+ * locked; then it has no link any more, and is made again. */
+static int store_make(struct seam_store *s, const char *root,
+                      struct seam_error *err)
+{
+    struct stat st = { 0 };
+    char *dir = NULL;
+    int fd = -1, rc = 0;
+
+    do {
+        if (fd >= 0)
+            close(fd);
+        fd = -1;
+        free(dir);
+        if (asprintf(&dir, "%s/" STORE_PREFIX "XXXXXX", root) < 0) {
+            dir = NULL;
+            rc = seam_fail(err, SEAM_ENOMEM, "out of memory");
+            goto out;
+        }
+        if (!mkdtemp(dir)) {
+            rc = seam_fail_errno(err, SEAM_EDATA, errno,
+                                 "%s: cannot make a folder for copies of "
+                                 "plugins; set TMPDIR",
+                                 root);
+            goto out;
+        }
+        fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 && errno == ENOENT)
+            continue;
+        if (fd < 0 || flock(fd, LOCK_EX) || fstat(fd, &st)) {
+            rc =
+                seam_fail_errno(err, SEAM_EDATA, errno, "%s: cannot lock", dir);
+            rmdir(dir);
+            goto out;
+        }
+    } while (fd < 0 || !st.st_nlink);
+    s->dir = dir;
+    s->fd = fd;
+    dir = NULL;
+    fd = -1;
+out:
+    if (fd >= 0)
+        close(fd);
+    free(dir);
+    return rc;
+}
+
 int seam_store_open(struct seam_store *s, struct seam_error *err)
 {
     const char *tmp = getenv("TMPDIR");
     struct statvfs fs;
-    char *root = NULL, *dir = NULL;
+    char *root = NULL;
     int rc = 0;
 
     if (!tmp || !*tmp)
@@ -43,40 +142,22 @@ int seam_store_open(struct seam_store *s, struct seam_error *err)
                        root);
         goto out;
     }
-    if (asprintf(&dir, "%s/seam-XXXXXX", root) < 0) {
-        dir = NULL;
-        rc = seam_fail(err, SEAM_ENOMEM, "out of memory");
-        goto out;
-    }
-    if (!mkdtemp(dir)) {
-        rc = seam_fail_errno(err, SEAM_EDATA, errno,
-                             "%s: cannot make a folder for copies of plugins; "
-                             "set TMPDIR",
-                             root);
-        goto out;
-    }
-    s->dir = dir;
-    dir = NULL;
+    store_sweep_all(root);
+    rc = store_make(s, root, err);
 out:
-    free(dir);
     free(root);
     return rc;
 }
 
 void seam_store_close(struct seam_store *s)
 {
-    DIR *d = s->dir ? opendir(s->dir) : NULL;
-    const struct dirent *entry;
-
-    while (d && (entry = readdir(d)))
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            unlinkat(dirfd(d), entry->d_name, 0);
-    if (d)
-        closedir(d);
-    if (s->dir)
-        rmdir(s->dir);
+    if (!s->dir)
+        return;
+    store_empty(s->fd);
+    rmdir(s->dir);
+    close(s->fd);
     free(s->dir);
-    s->dir = NULL;
+    *s = (struct seam_store){ 0 };
 }
 
 static int store_write(int out, const unsigned char *p, size_t n)

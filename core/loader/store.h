@@ -11,10 +11,12 @@
 
 struct seam_store {
     char *dir; /* absolute, mode 0700, or NULL                                */
+    int fd;    /* of dir; holds a lock that says the store is in use          */
 };
 
-/* Make a folder of the process's own in $TMPDIR or /tmp.  Refused where
- * programs cannot be executed.  [control] */
+/* Make a folder of the process's own in $TMPDIR or /tmp, and remove those that
+ * processes of the same user have left there when they were killed.  Refused
+ * where programs cannot be executed.  [control] */
 int seam_store_open(struct seam_store *s, struct seam_error *err);
 /* Remove the folder with all copies.  NULL dir is fine. */
 void seam_store_close(struct seam_store *s);

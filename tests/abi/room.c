@@ -45,7 +45,8 @@ void room_open(struct room *r)
 
     memset(r, 0, sizeof *r);
     umask(022);
-    snprintf(r->root, sizeof r->root, "%s/seam-abi-XXXXXX", tmp ? tmp : "/tmp");
+    snprintf(r->root, sizeof r->root, "%s/seam-abi-XXXXXX",
+             tmp && *tmp ? tmp : "/tmp");
     cr_assert(mkdtemp(r->root), "mkdtemp %s", r->root);
     chmod(r->root, 0755);
     snprintf(r->plugins, sizeof r->plugins, "%s/plugins", r->root);

@@ -1116,6 +1116,37 @@ Test(loader, removes_its_store)
     room_close(&r);
 }
 
+Test(loader, removes_the_stores_of_killed_servers_only)
+{
+    struct room r;
+    struct seam_loader *other;
+    struct seam_loaded *p;
+    int status;
+    pid_t pid;
+
+    room_open(&r);
+    room_copy(&r, "plug_abort", "plugins/plug.so");
+    pid = fork();
+    if (pid == 0) {
+        signal(SIGABRT, SIG_DFL);
+        other = room_loader(&r, NULL);
+        r.loader = other;
+        room_load(&r, "plug.so", "plug", PARSER, &p, NULL);
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFSIGNALED(status));
+    cr_assert_eq(room_count(&r, "tmp"), 2, "ours and what the child left");
+    other = room_loader(&r, NULL);
+    cr_expect_eq(room_count(&r, "tmp"), 2, "ours and the new one");
+    room_copy(&r, "plug", "plugins/plug.so");
+    p = loaded(&r, "plug.so", "plug", PARSER);
+    seam_loader_free(other);
+    cr_expect_eq(room_count(&r, "tmp"), 1);
+    seam_loaded_free(p);
+    room_close(&r);
+}
+
 Test(loader, keeps_its_store_to_itself)
 {
     struct room r;
