@@ -12,11 +12,11 @@
 
 #include "core/tokenizer/tokenizer.h"
 
-#define SEAM_BPE_MAX_ID (1u << 22) /* ids are below; GLM has 154,856          */
+#define SEAM_BPE_MAX_ID (1u << 22) /* ids are below; GLM has 154,856 */
 
 struct seam_piece {
-    uint32_t at, len; /* in arena; len 0: the id is not in use                */
-    uint32_t flags;   /* SEAM_TOKEN_*, SEAM_PIECE_*                           */
+    uint32_t at, len; /* in arena; len 0: the id is not in use */
+    uint32_t flags;   /* SEAM_TOKEN_*, SEAM_PIECE_* */
 };
 
 enum {
@@ -28,29 +28,29 @@ enum {
 /* (left id, right id) to the rank of their merge.  Slots are a power of two,
  * at most half full; an empty one has rank UINT32_MAX. */
 struct seam_merge {
-    uint64_t key; /* left << 32 | right                                       */
+    uint64_t key; /* left << 32 | right */
     uint32_t rank;
 };
 
 struct seam_bpe {
-    char              *arena;
-    size_t             arena_n, arena_cap;
-    struct seam_piece *piece;       /* [n_ids]                                */
-    uint32_t           n_ids;
-    uint32_t          *word;        /* [word_mask + 1] id + 1 by bytes, or 0  */
-    uint32_t           word_mask;
-    struct seam_merge *merge;       /* [merge_mask + 1]                       */
-    uint32_t           merge_mask;
-    uint32_t          *made;        /* [n_merges] what the merge of a rank    */
-    uint32_t           n_merges;    /*            makes                       */
-    uint32_t           byte[256];   /* id of each single byte                 */
-    bool               whole_words; /* "ignore_merges"                        */
+    char *arena;
+    size_t arena_n, arena_cap;
+    struct seam_piece *piece; /* [n_ids] */
+    uint32_t n_ids;
+    uint32_t *word; /* [word_mask + 1] id + 1 by bytes, or 0 */
+    uint32_t word_mask;
+    struct seam_merge *merge; /* [merge_mask + 1] */
+    uint32_t merge_mask;
+    uint32_t *made; /* [n_merges] what the merge of a rank makes */
+    uint32_t n_merges;
+    uint32_t byte[256]; /* id of each single byte */
+    bool whole_words;   /* "ignore_merges" */
 };
 
 /* Room for n_ids ids, n_words pieces that text can become and n_merges merges.
  * ENOMEM. */
-int  seam_bpe_init(struct seam_bpe *b, uint32_t n_ids, uint32_t n_words,
-                   uint32_t n_merges);
+int seam_bpe_init(struct seam_bpe *b, uint32_t n_ids, uint32_t n_words,
+                  uint32_t n_merges);
 void seam_bpe_release(struct seam_bpe *b);
 
 /* Name the bytes of id.  ENOMEM. */
@@ -67,16 +67,16 @@ void seam_bpe_add_merge(struct seam_bpe *b, uint32_t left, uint32_t right,
 
 struct seam_symbol {
     uint32_t id;
-    uint32_t prev, next; /* UINT32_MAX at the ends                            */
+    uint32_t prev, next; /* UINT32_MAX at the ends */
     uint32_t rank;       /* of the merge with next; UINT32_MAX: none, or dead */
 };
 
 /* What one thread needs while it encodes; reused from word to word. */
 struct seam_bpe_work {
-    struct seam_symbol *sym;  /* [cap]                                        */
-    uint64_t           *heap; /* [3 * cap] rank << 32 | position              */
-    size_t              cap, n_heap;
-    uint64_t            n_steps; /* heap moves and merge look-ups so far      */
+    struct seam_symbol *sym; /* [cap] */
+    uint64_t *heap;          /* [3 * cap] rank << 32 | position */
+    size_t cap, n_heap;
+    uint64_t n_steps; /* heap moves and merge look-ups so far */
 };
 
 void seam_bpe_work_release(struct seam_bpe_work *w);

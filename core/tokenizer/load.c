@@ -12,14 +12,14 @@
 #include "core/base/utf8.h"
 #include "core/tokenizer/impl.h"
 
-#define MAX_FILE ((uint64_t)256 << 20) /* GLM-5's has about 20 MB             */
+#define MAX_FILE ((uint64_t)256 << 20) /* GLM-5's has about 20 MB */
 
 struct load {
     struct seam_tokenizer *t;
-    const char *name; /* of the file                                          */
+    const char *name; /* of the file */
     struct seam_error *err;
-    json_t *vocab, *merges, *added; /* borrowed from the document             */
-    char *text; /* scratch for the bytes of a piece                           */
+    json_t *vocab, *merges, *added; /* borrowed from the document */
+    char *text;                     /* scratch for the bytes of a piece */
     size_t text_cap;
 };
 
@@ -80,13 +80,13 @@ static int load_expect(struct load *l, const char *where, const char *key,
 
 /* What a key of the pipeline may hold for this implementation to honour it. */
 enum rule {
-    ANY,       /* read elsewhere, or without effect on ids and bytes          */
-    BOOL,      /* true or false, without effect on ids and bytes              */
-    NO,        /* false; absent is false                                      */
-    NOTHING,   /* null or absent                                              */
-    NO_TEXT,   /* null, "" or absent                                          */
-    NO_CHANCE, /* null, 0 or absent                                           */
-    TEXT       /* the given string                                            */
+    ANY,       /* read elsewhere, or without effect on ids and bytes */
+    BOOL,      /* true or false, without effect on ids and bytes */
+    NO,        /* false; absent is false */
+    NOTHING,   /* null or absent */
+    NO_TEXT,   /* null, "" or absent */
+    NO_CHANCE, /* null, 0 or absent */
+    TEXT       /* the given string */
 };
 
 struct key_rule {
@@ -407,18 +407,11 @@ static int load_added_pieces(struct load *l)
     return 0;
 }
 
-static int spelling_order(const char *a, size_t n, const char *b, size_t m)
-{
-    int c = memcmp(a, b, n < m ? n : m);
-
-    return c ? c : (n > m) - (n < m);
-}
-
 static int added_order(const void *a, const void *b)
 {
     const struct seam_added *x = a, *y = b;
 
-    return spelling_order(x->p, x->n, y->p, y->n);
+    return seam_spelling_order(x->p, x->n, y->p, y->n);
 }
 
 /* The tokens that are looked for in one pass.  Called when the arena does not
@@ -464,8 +457,8 @@ static int named_order(const void *a, const void *b, void *arg)
     const struct seam_piece *x = &bpe->piece[*(const uint32_t *)a];
     const struct seam_piece *y = &bpe->piece[*(const uint32_t *)b];
 
-    return spelling_order(bpe->arena + x->at, x->len, bpe->arena + y->at,
-                          y->len);
+    return seam_spelling_order(bpe->arena + x->at, x->len, bpe->arena + y->at,
+                               y->len);
 }
 
 static int load_named(struct load *l)

@@ -22,7 +22,7 @@
 
 struct seam_split {
     pcre2_code *code;
-    pcre2_code *word; /* one word character                                   */
+    pcre2_code *word; /* one word character */
     bool jit;
 };
 
@@ -34,9 +34,9 @@ struct translation {
     const char *p;
     size_t n, i;
     struct seam_buf *out;
-    const char *bad; /* what at i is not supported                            */
+    const char *bad; /* what at i is not supported */
     bool in_class, folding;
-    size_t class_at; /* where the class's first member stands                 */
+    size_t class_at; /* where the class's first member stands */
 };
 
 static bool is_alnum(char c)
@@ -213,6 +213,20 @@ static int split_translate(struct seam_buf *out, const char *name,
                        : 0;
 }
 
+static int split_fail(struct seam_error *err, const char *name, int code,
+                      size_t at)
+{
+    PCRE2_UCHAR why[160];
+
+    if (code == PCRE2_ERROR_HEAP_FAILED)
+        return seam_fail(err, SEAM_ENOMEM, "%s: out of memory", name);
+    pcre2_get_error_message(code, why, sizeof why);
+    return seam_fail(err, SEAM_EDATA,
+                     "%s: the regular expression does not compile: %s (at byte "
+                     "%zu as translated)",
+                     name, (const char *)why, at);
+}
+
 int seam_split_new(struct seam_split **s, const char *name, const char *pattern,
                    size_t n, struct seam_error *err)
 {
@@ -221,7 +235,6 @@ int seam_split_new(struct seam_split **s, const char *name, const char *pattern,
     struct seam_buf text = { 0 };
     uint32_t empty = 0;
     PCRE2_SIZE at;
-    PCRE2_UCHAR why[160];
     int code, rc;
 
     if (!split || !cc) {
@@ -238,11 +251,7 @@ int seam_split_new(struct seam_split **s, const char *name, const char *pattern,
                                     PCRE2_NEVER_BACKSLASH_C,
                                 &code, &at, cc);
     if (!split->code) {
-        pcre2_get_error_message(code, why, sizeof why);
-        rc = seam_fail(err, SEAM_EDATA,
-                       "%s: the regular expression does not "
-                       "compile: %s (at byte %zu)",
-                       name, (const char *)why, (size_t)at);
+        rc = split_fail(err, name, code, at);
         goto out;
     }
     pcre2_pattern_info(split->code, PCRE2_INFO_MATCHEMPTY, &empty);
@@ -257,11 +266,7 @@ int seam_split_new(struct seam_split **s, const char *name, const char *pattern,
         pcre2_compile((PCRE2_SPTR)WORD, PCRE2_ZERO_TERMINATED,
                       PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &code, &at, cc);
     if (!split->word) {
-        pcre2_get_error_message(code, why, sizeof why);
-        rc = seam_fail(err, SEAM_ENOTSUP,
-                       "%s: this PCRE2 does not know word "
-                       "characters: %s",
-                       name, (const char *)why);
+        rc = split_fail(err, "word characters", code, at);
         goto out;
     }
     /* Without JIT (a hardened kernel) matching is slower and the same. */

@@ -23,9 +23,9 @@ void seam_split_free(struct seam_split *s);
 
 /* What one thread needs to match; reused from text to text. */
 struct seam_split_work {
-    void *match;   /* PCRE2's match data                                      */
-    void *context; /* and match context, with its limits                      */
-    char *shadow;  /* copy of a text that is not all UTF-8                    */
+    void *match;   /* PCRE2's match data */
+    void *context; /* and match context, with its limits */
+    char *shadow;  /* copy of a text that is not all UTF-8 */
     size_t shadow_cap;
 };
 void seam_split_work_release(struct seam_split_work *w);
@@ -37,10 +37,10 @@ void seam_split_work_release(struct seam_split_work *w);
 struct seam_split_pass {
     const struct seam_split *s;
     struct seam_split_work *w;
-    const char *text; /* what is matched: p or its shadow                     */
+    const char *text; /* what is matched: p or its shadow */
     size_t n;
-    size_t at;        /* end of the last part                                 */
-    size_t match_end; /* of a match that begins behind a gap at `at`, or 0    */
+    size_t at;        /* end of the last part */
+    size_t match_end; /* of a match that begins behind a gap at `at`, or 0 */
 };
 /* ENOMEM. */
 int seam_split_begin(struct seam_split_pass *q, const struct seam_split *s,

@@ -44,14 +44,6 @@ uint32_t seam_tokenizer_size(const struct seam_tokenizer *t)
     return t->bpe.n_ids;
 }
 
-/* Bytes as in strcmp; a prefix comes first. */
-static int spelling_compare(const char *a, size_t n, const char *b, size_t m)
-{
-    int c = memcmp(a, b, n < m ? n : m);
-
-    return c ? c : (n > m) - (n < m);
-}
-
 int32_t seam_tokenizer_id(const struct seam_tokenizer *t, const char *piece,
                           size_t n)
 {
@@ -63,7 +55,7 @@ int32_t seam_tokenizer_id(const struct seam_tokenizer *t, const char *piece,
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
         const struct seam_piece *s = &t->bpe.piece[t->named[mid]];
-        int c = spelling_compare(piece, n, t->bpe.arena + s->at, s->len);
+        int c = seam_spelling_order(piece, n, t->bpe.arena + s->at, s->len);
 
         if (!c)
             return (int32_t)t->named[mid];

@@ -33,8 +33,8 @@ int32_t seam_tokenizer_id(const struct seam_tokenizer *t, const char *piece,
 bool seam_tokenizer_bytes(const struct seam_tokenizer *t, int32_t id,
                           struct seam_str *out);
 enum {
-    SEAM_TOKEN_ADDED = 1,   /* in added_tokens                                */
-    SEAM_TOKEN_SPECIAL = 2  /* with "special": true                           */
+    SEAM_TOKEN_ADDED = 1,  /* in added_tokens */
+    SEAM_TOKEN_SPECIAL = 2 /* with "special": true */
 };
 uint32_t seam_tokenizer_flags(const struct seam_tokenizer *t, int32_t id);
 
@@ -43,7 +43,7 @@ struct seam_ids {
     size_t n, cap;
 };
 void seam_ids_release(struct seam_ids *ids);
-int seam_ids_add(struct seam_ids *ids, int32_t id); /* 0 or ENOMEM            */
+int seam_ids_add(struct seam_ids *ids, int32_t id); /* 0 or ENOMEM */
 
 /* Append the ids of p[0, n), any bytes, up to 1 GiB.  With added, added tokens
  * are recognised in it; without, no text ever becomes one.  Nothing is added at
@@ -64,14 +64,14 @@ struct seam_encoder {
 };
 int seam_encoder_text(struct seam_encoder *e, const char *p, size_t n);
 int seam_encoder_special(struct seam_encoder *e, const char *p, size_t n,
-                         struct seam_error *err); /* EDATA: no such token     */
+                         struct seam_error *err); /* EDATA: no such token */
 int seam_encoder_end(struct seam_encoder *e, struct seam_error *err);
 void seam_encoder_release(struct seam_encoder *e);
 
 /* Streaming decoder: bytes in, whole characters out; each maximal ill-formed
  * part becomes one U+FFFD as soon as it is known to be one (chat spec, 5.5). */
 struct seam_detok {
-    char   held[4];
+    char held[4];
     size_t n_held;
 };
 void seam_detok_add(struct seam_detok *d, const char *p, size_t n,

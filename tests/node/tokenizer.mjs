@@ -276,7 +276,7 @@ try {
 
     findYoung(dir, nano);
     compare("nano", nano, makeCases(nano, 4000));
-    compare("long", nano, longCases(200000));
+    compare("long", nano, longCases(50000));
     compare("small", small, makeCases(small, 1000));
     writeFileSync(classes, JSON.stringify(classVocabulary(nano)));
     compare("code points", classes, sweepCases());
