@@ -1,0 +1,158 @@
+/* The kernels of the default CPU plugins.
+ *
+ * One table of functions per instruction set, chosen once when a plugin is
+ * initialised.  Activations and accumulators are f32, weights are read where
+ * they lie.  The order in which one output is summed depends on the shape of
+ * its weight alone, never on how many rows or outputs are computed together:
+ * that is what makes a row's result independent of the batch. */
+#ifndef SEAM_KERN_H
+#define SEAM_KERN_H
+
+#include <stdbool.h>
+
+#include "plugin_util.h"
+
+/* Rows of x that one call takes; callers cut larger batches. */
+#define KERN_ROWS 48
+/* Outputs that one call of dot takes. */
+#define KERN_OUTS 256
+/* Scratch of one worker, 64-byte aligned. */
+#define KERN_SCRATCH (1u << 19)
+
+/* A linear layer [n, k] as it is stored. */
+struct kern_mat {
+    const unsigned char *w;
+    uint64_t stride; /* bytes from row to row; not with GPTQ         */
+    uint32_t n, k;
+    uint32_t row0; /* of the stored tensor, for finding scales     */
+    uint32_t n_stored;
+    uint16_t dtype;       /* SEAM_F32, ..., SEAM_I4 for GPTQ              */
+    uint16_t scale_dtype; /* 0: values stand for themselves               */
+    uint32_t group_rows, group_cols;
+    const unsigned char *scale;
+    const unsigned char
+        *zero; /* GPTQ; NULL: every zero point is 8            */
+};
+
+struct kern {
+    const char *name;
+    uint32_t lanes;
+
+    /* y[r][o] = (add ? y[r][o] : 0) + sum_i w[o][i] x[r][i] + bias[o] for the
+     * outputs o in [o0, o1), at most KERN_OUTS, o0 a multiple of 16, and m rows,
+     * at most KERN_ROWS.  y[r] points to output o0, bias (or NULL) to output 0.
+     * scratch is KERN_SCRATCH bytes. */
+    void (*dot)(const struct kern_mat *w, uint32_t o0, uint32_t o1,
+                const float *const *x, uint32_t m, float *const *y,
+                const float *bias, bool add, void *scratch);
+
+    /* The same for n rows given one by one, F32, F16 or BF16:
+     * y[r][o] = sum_i w[o][i] x[r][i], any n and m. */
+    void (*dot_rows)(uint16_t dtype, const void *const *w, uint32_t n,
+                     uint32_t k, const float *const *x, uint32_t m,
+                     float *const *y);
+
+    /* Across rows: y[r][c] = (add ? y[r][c] : 0) + sum_i x[r][i] w[i][c] for c
+     * in [0, n), in ascending i; n_w rows of w, F32, F16 or BF16, any m. */
+    void (*mix_rows)(uint16_t dtype, const void *const *w, uint32_t n_w,
+                     uint32_t n, const float *const *x, uint32_t m,
+                     float *const *y, bool add);
+
+    float (*sum_squares)(const float *x, uint32_t n);
+    float (*sum)(const float *x, uint32_t n);
+    /* y = x * s * w; w NULL: y = x * s.  y may be x. */
+    void (*scale)(const float *x, float s, const void *w, uint16_t w_dtype,
+                  uint32_t n, float *y);
+    void (*add)(const float *a, const float *b, uint32_t n, float *y);
+    /* y += s * x */
+    void (*axpy)(float s, const float *x, uint32_t n, float *y);
+    /* y = silu(min(g, limit)) * clamp(u, -limit, limit); limit 0: no clamp. */
+    void (*glu)(const float *g, const float *u, float limit, uint32_t n,
+                float *y);
+    /* Largest value; -infinity for n 0. */
+    float (*max)(const float *x, uint32_t n);
+    /* x = exp(x * s - top); returns the sum. */
+    float (*exp_sum)(float *x, uint32_t n, float s, float top);
+    /* Values of any of the three dtypes as floats. */
+    void (*widen)(const void *p, uint16_t dtype, uint32_t n, float *y);
+
+    /* Residual streams X[j] = X + j * ld, j < n_s <= KERN_STREAMS:
+     * X[j][c] = post[j] y[c] + sum_i comb[i * n_s + j] X[i][c] for c < n. */
+    void (*streams_mix)(float *X, uint64_t ld, uint32_t n_s, const float *post,
+                        const float *comb, const float *y, uint32_t n);
+    /* out[c] = sum_j pre[j] X[j][c] */
+    void (*streams_read)(const float *X, uint64_t ld, uint32_t n_s,
+                         const float *pre, uint32_t n, float *out);
+
+    /* One input of the short convolution for n channels:
+     * y[c] = silu(sum_j w[j][c] u[j][c]), j < taps; w is [taps][ldw]. */
+    void (*conv)(const float *w, uint64_t ldw, const float *const *u,
+                 uint32_t taps, uint32_t n, float *y);
+    /* f = exp(lb * sigmoid(a * (f + bias))) */
+    void (*decay)(float *f, const float *bias, float a, float lb, uint32_t n);
+    /* One token of the delta rule for nv value columns of a head:
+     *   p[e] = sum_d g[d] k[d] S[d][e];  dl[e] = beta (v[e] - p[e])
+     *   T[d][e] = g[d] S[d][e] + k[d] dl[e];  o[e] = sum_d T[d][e] q[d]
+     * S and T are [nk][ld], and may be the same; o may be v. */
+    void (*delta)(const float *S, float *T, uint64_t ld, uint32_t nk,
+                  uint32_t nv, const float *q, const float *k, const float *g,
+                  const float *v, float beta, float *o);
+    /* y = x * s * w * sigmoid(gate) */
+    void (*gated)(const float *x, float s, const float *w, const float *gate,
+                  uint32_t n, float *y);
+};
+
+#define KERN_STREAMS 8
+
+/* The best table for this machine, or the one named: "auto", "generic",
+ * "avx2", "avx512".  NULL: unknown, or this machine cannot run it. */
+const struct kern *kern_pick(const char *want);
+
+/* The table that the key "isa" of a plugin's configuration asks for; absent
+ * means "auto".  EDATA.  [control] */
+int kern_configure(const struct seam_host *h, const struct seam_cfg *cfg,
+                   const char *plugin, const struct kern **out,
+                   struct seam_error *err);
+
+/* Describe a tensor that passed weights_check as a matrix.  ENOTSUP: GPTQ groups
+ * that are no multiple of 8, with the reason in why. */
+int kern_mat_init(struct kern_mat *m, const struct seam_tensor *t, char *why,
+                  size_t cap);
+/* Rows [row0, row0 + n) of a matrix that is not GPTQ. */
+struct kern_mat kern_mat_rows(const struct kern_mat *m, uint32_t row0,
+                              uint32_t n);
+/* True when its rows can be given to dot_rows and mix_rows. */
+bool kern_mat_plain(const struct kern_mat *m);
+
+/* plug_weight and kern_mat_init in one. */
+int kern_weight(const struct seam_host *h, const struct seam_model *m,
+                uint32_t layer, const char *rest, uint32_t n, uint32_t k,
+                struct kern_mat *out, struct seam_error *err);
+/* A vector of n, as floats in memory from the host's alloc. */
+int kern_vector(const struct seam_host *h, const struct seam_model *m,
+                uint32_t layer, const char *rest, uint32_t n, float **out,
+                struct seam_error *err);
+
+/* One product y (+)= x w^T + bias over m rows. */
+struct kern_job {
+    const struct kern_mat *w;
+    const float *x;
+    int64_t ldx; /* floats from row to row                       */
+    float *y;
+    int64_t ldy;
+    uint32_t m;
+    bool add;
+    bool across;       /* y[r][c] = sum_i x[r][i] w[i][c]; w plain     */
+    const float *bias; /* [n] or NULL                                  */
+};
+
+/* Run n_jobs products on the pool and wait; they must not depend on each
+ * other.  scratch has KERN_SCRATCH bytes per worker. */
+void kern_run(const struct kern *k, const struct seam_host *h,
+              const struct kern_job *job, uint32_t n_jobs, void *scratch);
+
+/* y = rms(x) * w, w of n elements of dtype or NULL. */
+void kern_rms(const struct kern *k, const float *x, const void *w,
+              uint16_t w_dtype, uint32_t n, float eps, float *y);
+
+#endif
