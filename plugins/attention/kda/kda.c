@@ -1,0 +1,594 @@
+/* kda - Kimi delta attention, docs/spec/glm5_next.md section 3, for the host's
+ * processors in F32.
+ *
+ * Prompts go through the same recurrence as single tokens, so that a result
+ * depends neither on how a prompt is cut nor on what else is in the step.  A
+ * task is one head of one sequence: it convolves the head's inputs in place,
+ * then walks the tokens for a few value columns at a time, which keeps that
+ * piece of the state in the first-level cache.
+ *
+ * Rollback is by copies of the state, laid out as layout.h says. */
+#include <seam/plugin.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "kern.h"
+#include "layout.h"
+
+static const struct seam_host *host;
+
+enum { MAX_CONV = 16, MAX_DIM = 512 };
+enum { Q = 0, K = 1, V = 2 }; /* channels of the convolution, in this order  */
+
+struct layer {
+    struct kern_mat proj[3];  /* [H * D, d]  q, k, v                          */
+    struct kern_mat b;        /* [H, d]                                       */
+    struct kern_mat f_a, f_b; /* [D, d], [H * D, D]                           */
+    struct kern_mat g_a, g_b; /* the same                                     */
+    struct kern_mat o;        /* [d, H * D]                                   */
+    float *conv;              /* [n_conv][3 * H * D]                          */
+    float *A;                 /* [H]         exp(A_log)                       */
+    float *dt_bias;           /* [H * D]                                      */
+    float *o_norm;            /* [D]                                          */
+};
+
+struct kda {
+    const struct kern *k;
+    uint32_t n_layers, max_tokens, copies;
+    uint32_t d, heads, dim, n_conv; /* dim: of a head, for keys and values    */
+    float lower_bound, eps;
+    struct layer *layer;
+    char *scratch; /* [n_workers] of KERN_SCRATCH bytes      */
+    struct seam_grant g;
+};
+
+/* What one call keeps in ws; T is max_tokens, W heads * dim. */
+struct work {
+    float *u;      /* [T][3 W]    q | k | v: inputs, then convolved; the
+                       outputs replace v                                      */
+    float *b;      /* [T][heads]                                             */
+    float *low;    /* [T][2 dim]  f_a, g_a                                   */
+    float *f;      /* [T][W]      then the decay                             */
+    float *go;     /* [T][W]                                                 */
+    int32_t *live; /* [T]         at q_start of a sequence its rows that are
+                       no padding, then -1                                    */
+    /* of this call */
+    const struct kda *m;
+    const struct layer *l;
+    uint32_t layer;
+    const struct seam_step *step;
+};
+
+static uint64_t work_layout(const struct kda *m, void *ws, struct work *s)
+{
+    struct plug_arena a = { .p = ws };
+    uint64_t t = m->max_tokens, w = (uint64_t)m->heads * m->dim;
+
+    s->u = plug_take(&a, t * 3 * w, sizeof *s->u);
+    s->b = plug_take(&a, t * m->heads, sizeof *s->b);
+    s->low = plug_take(&a, t * 2 * m->dim, sizeof *s->low);
+    s->f = plug_take(&a, t * w, sizeof *s->f);
+    s->go = plug_take(&a, t * w, sizeof *s->go);
+    s->live = plug_take(&a, t, sizeof *s->live);
+    return a.used;
+}
+
+/* ---- State --------------------------------------------------------------- */
+
+static uint64_t matrix_floats(const struct kda *m)
+{
+    return (uint64_t)m->heads * m->dim * m->dim;
+}
+
+static uint64_t state_bytes(const struct kda *m)
+{
+    uint64_t window = (uint64_t)(m->n_conv - 1) * 3 * m->heads * m->dim;
+
+    return (matrix_floats(m) + window) * sizeof(float);
+}
+
+static float *copy_of(const struct kda *m, uint32_t layer, int32_t row,
+                      uint32_t k)
+{
+    uint64_t i = (uint64_t)row * m->copies + k;
+
+    return (float *)((char *)m->g.state[layer] + i * m->g.state_stride);
+}
+
+/* The copy that holds the state after acc tokens of the previous step. */
+static uint32_t copy_at(const struct kda *m, int32_t acc)
+{
+    return acc == 0 || (uint32_t)acc > m->copies ? 0 : (uint32_t)acc - 1;
+}
+
+/* The copy that token j of n leaves its state in. */
+static uint32_t copy_to(const struct kda *m, uint32_t j, uint32_t n)
+{
+    return n > m->copies ? 0 : j;
+}
+
+/* ---- One head of one sequence -------------------------------------------- */
+
+struct head {
+    const struct work *s;
+    uint32_t h, n;      /* which head, how many tokens                    */
+    const int32_t *tok; /* [n] their rows                                 */
+    int32_t row;        /* of the state                                   */
+    uint32_t from;      /* copy the step starts from                      */
+    uint64_t w;         /* heads * dim                                    */
+};
+
+static float *input(const struct head *p, uint32_t part, uint32_t j)
+{
+    return p->s->u + (uint64_t)p->tok[j] * 3 * p->w + part * p->w +
+           (uint64_t)p->h * p->s->m->dim;
+}
+
+/* Copy this head's window of the step's start to hist [past][3][dim], and leave
+ * in every copy the window after its token. */
+static void move_window(const struct head *p, float *hist)
+{
+    const struct kda *m = p->s->m;
+    uint32_t past = m->n_conv - 1, dim = m->dim;
+    uint64_t at = matrix_floats(m) + (uint64_t)p->h * dim;
+    const float *old = copy_of(m, p->s->layer, p->row, p->from) + at;
+
+    for (uint32_t i = 0; i < past; i++)
+        for (uint32_t c = Q; c <= V; c++)
+            memcpy(hist + (i * 3 + c) * dim, old + (i * 3 + c) * p->w,
+                   dim * sizeof *hist);
+    for (uint32_t j = p->n > m->copies ? p->n - 1 : 0; j < p->n; j++) {
+        float *to = copy_of(m, p->s->layer, p->row, copy_to(m, j, p->n)) + at;
+
+        for (uint32_t i = 0; i < past; i++) {
+            int64_t src = (int64_t)j + 1 + i - past; /* token, or history */
+
+            for (uint32_t c = Q; c <= V; c++)
+                memcpy(to + (i * 3 + c) * p->w,
+                       src >= 0 ? input(p, c, (uint32_t)src)
+                                : hist + ((src + past) * 3 + c) * dim,
+                       dim * sizeof *to);
+        }
+    }
+}
+
+/* 3.2 in place, last token first because each needs the inputs before it. */
+static void convolve(const struct head *p, const float *hist)
+{
+    const struct kda *m = p->s->m;
+    uint32_t past = m->n_conv - 1;
+
+    for (uint32_t j = p->n; j-- > 0;)
+        for (uint32_t c = Q; c <= V; c++) {
+            const float *u[MAX_CONV];
+
+            for (uint32_t i = 0; i <= past; i++) {
+                int64_t src = (int64_t)j + i - past;
+
+                u[i] = src >= 0 ? input(p, c, (uint32_t)src)
+                                : hist + ((src + past) * 3 + c) * m->dim;
+            }
+            m->k->conv(p->s->l->conv + c * p->w + (uint64_t)p->h * m->dim,
+                       3 * p->w, u, m->n_conv, m->dim, input(p, c, j));
+        }
+}
+
+/* 3.3: unit length, times scale. */
+static void unit(const struct kern *k, float *v, uint32_t n, float scale)
+{
+    k->scale(v, scale / sqrtf(k->sum_squares(v, n) + 1e-6f), NULL, 0, n, v);
+}
+
+static void head_task(void *arg, uint32_t i, uint32_t worker)
+{
+    const struct work *s = arg;
+    const struct kda *m = s->m;
+    uint32_t seq = i / m->heads, dim = m->dim, block = 4 * m->k->lanes;
+    struct head p = {
+        .s = s,
+        .h = i % m->heads,
+        .tok = s->live + s->step->q_start[seq],
+        .row = s->step->state_row[seq],
+        .w = (uint64_t)m->heads * dim,
+    };
+    uint64_t at = (uint64_t)p.h * dim, S0 = at * dim;
+    float *hist = (float *)(m->scratch + (uint64_t)worker * KERN_SCRATCH);
+
+    while (p.n <
+               (uint32_t)(s->step->q_start[seq + 1] - s->step->q_start[seq]) &&
+           p.tok[p.n] >= 0)
+        p.n++;
+    if (!p.n)
+        return;
+    p.from = copy_at(m, s->step->n_accept[seq]);
+    move_window(&p, hist);
+    convolve(&p, hist);
+    for (uint32_t j = 0; j < p.n; j++) {
+        float *beta = s->b + (uint64_t)p.tok[j] * m->heads + p.h;
+
+        unit(m->k, input(&p, Q, j), dim, 1 / sqrtf((float)dim));
+        unit(m->k, input(&p, K, j), dim, 1);
+        m->k->decay(s->f + p.tok[j] * p.w + at, s->l->dt_bias + at,
+                    s->l->A[p.h], m->lower_bound, dim);
+        *beta = 1 / (1 + expf(-*beta));
+    }
+    for (uint32_t e = 0; e < dim; e += block) {
+        const float *S = copy_of(m, s->layer, p.row, p.from) + S0 + e;
+
+        for (uint32_t j = 0; j < p.n; j++) {
+            float *T = copy_of(m, s->layer, p.row, copy_to(m, j, p.n)) + S0 + e;
+            float *v = input(&p, V, j) + e;
+
+            m->k->delta(S, T, dim, dim, dim - e < block ? dim - e : block,
+                        input(&p, Q, j), input(&p, K, j),
+                        s->f + p.tok[j] * p.w + at, v,
+                        s->b[(uint64_t)p.tok[j] * m->heads + p.h], v);
+            S = T;
+        }
+    }
+    for (uint32_t j = 0; j < p.n; j++) {
+        float *o = input(&p, V, j), sum = m->k->sum_squares(o, dim);
+
+        m->k->gated(o, 1 / sqrtf(sum / (float)dim + m->eps), s->l->o_norm,
+                    s->go + p.tok[j] * p.w + at, dim, o);
+    }
+}
+
+/* ---- The block ----------------------------------------------------------- */
+
+static int step_check(const struct kda *m, const struct seam_exec *e,
+                      const struct seam_step *s)
+{
+    for (uint32_t i = 0; i < s->n_seqs; i++) {
+        if (s->q_start[i] < 0 || s->q_start[i + 1] < s->q_start[i] ||
+            (uint32_t)s->q_start[i + 1] > s->n_tokens)
+            return plug_fail(e->err, SEAM_EINVAL,
+                             "kda: sequence %u has tokens [%d, %d) of %u", i,
+                             s->q_start[i], s->q_start[i + 1], s->n_tokens);
+        if (s->n_accept[i] < 0 || s->state_row[i] >= (int64_t)m->g.n_state_rows)
+            return plug_fail(e->err, SEAM_EINVAL,
+                             "kda: sequence %u in row %d of %u with n_accept "
+                             "%d",
+                             i, s->state_row[i], m->g.n_state_rows,
+                             s->n_accept[i]);
+    }
+    return SEAM_OK;
+}
+
+/* Which rows are no padding.  Rows that no sequence claims are padding too. */
+static void list_live(const struct seam_step *step, struct work *s)
+{
+    for (uint32_t i = 0; i < step->n_seqs; i++) {
+        int32_t n = step->q_start[i];
+
+        for (int32_t t = n; t < step->q_start[i + 1]; t++)
+            if (step->state_row[i] >= 0 && step->slot[t] >= 0)
+                s->live[n++] = t;
+        while (n < step->q_start[i + 1])
+            s->live[n++] = -1;
+    }
+}
+
+/* Zero the rows of y that are padding. */
+static void clear_padding(const struct kda *m, const struct work *s,
+                          const struct seam_tensor *y, uint32_t n)
+{
+    const struct seam_step *step = s->step;
+    uint32_t r = 0;
+
+    for (uint32_t i = 0; i < step->n_seqs; i++)
+        for (int32_t t = step->q_start[i]; t < step->q_start[i + 1]; t++) {
+            uint32_t end = s->live[t] < 0 ? (uint32_t)step->q_start[i + 1]
+                                          : (uint32_t)s->live[t];
+
+            for (; r < end; r++)
+                memset(plug_row(y, r), 0, m->d * sizeof(float));
+            r += s->live[t] >= 0;
+        }
+    for (; r < n; r++)
+        memset(plug_row(y, r), 0, m->d * sizeof(float));
+}
+
+static int kda_forward(void *self, const struct seam_exec *e,
+                       const struct seam_block_args *b)
+{
+    struct kda *m = self;
+    const struct seam_step *step = b->step;
+    uint32_t n = step->n_tokens, n_jobs = 0;
+    uint64_t w = (uint64_t)m->heads * m->dim;
+    struct kern_job job[8];
+    struct work s;
+    int rc;
+
+    if (b->layer >= m->n_layers || n > m->max_tokens ||
+        !plug_is_rows(&b->x, SEAM_F32, 4, n, m->d) ||
+        !plug_is_rows(&b->y, SEAM_F32, 4, n, m->d))
+        return plug_fail(e->err, SEAM_EINVAL,
+                         "kda: layer %u with %u rows, expected under %u with "
+                         "[rows <= %u, %u] F32",
+                         b->layer, n, m->n_layers, m->max_tokens, m->d);
+    if (work_layout(m, e->ws, &s) > e->ws_bytes)
+        return plug_fail(e->err, SEAM_EINVAL, "kda: ws is %llu bytes",
+                         (unsigned long long)e->ws_bytes);
+    rc = step_check(m, e, step);
+    if (rc)
+        return rc;
+    s.m = m;
+    s.l = &m->layer[b->layer];
+    s.layer = b->layer;
+    s.step = step;
+    list_live(step, &s);
+
+#define JOB(w_, y_, ld_)                                                     \
+    job[n_jobs++] = (struct kern_job)                                        \
+    {                                                                        \
+        .w = &s.l->w_, .x = b->x.data, .ldx = b->x.stride[0] / 4, .y = (y_), \
+        .ldy = (int64_t)(ld_), .m = n                                        \
+    }
+    for (uint32_t p = Q; p <= V; p++)
+        JOB(proj[p], s.u + p * w, 3 * w);
+    JOB(b, s.b, m->heads);
+    JOB(f_a, s.low, 2 * m->dim);
+    JOB(g_a, s.low + m->dim, 2 * m->dim);
+#undef JOB
+    kern_run(m->k, host, job, n_jobs, m->scratch);
+    for (uint32_t i = 0; i < 2; i++)
+        job[i] = (struct kern_job){
+            .w = i ? &s.l->g_b : &s.l->f_b,
+            .x = s.low + i * m->dim,
+            .ldx = 2 * (int64_t)m->dim,
+            .y = i ? s.go : s.f,
+            .ldy = (int64_t)w,
+            .m = n,
+        };
+    kern_run(m->k, host, job, 2, m->scratch);
+    if (step->n_seqs)
+        host->parallel_for(host->ctx, step->n_seqs * m->heads, head_task, &s);
+    job[0] = (struct kern_job){
+        .w = &s.l->o,
+        .x = s.u + 2 * w,
+        .ldx = 3 * (int64_t)w,
+        .y = b->y.data,
+        .ldy = b->y.stride[0] / 4,
+        .m = n,
+    };
+    kern_run(m->k, host, job, 1, m->scratch);
+    clear_padding(m, &s, &b->y, n);
+    return SEAM_OK;
+}
+
+struct commit {
+    const struct kda *m;
+    const int32_t *row, *n_accept;
+};
+
+static void commit_task(void *arg, uint32_t t, uint32_t worker)
+{
+    const struct commit *c = arg;
+    uint32_t i = t / c->m->n_layers, l = t % c->m->n_layers, k;
+
+    (void)worker;
+    if (c->row[i] < 0)
+        return;
+    k = copy_at(c->m, c->n_accept[i]);
+    if (k)
+        memcpy(copy_of(c->m, l, c->row[i], 0), copy_of(c->m, l, c->row[i], k),
+               state_bytes(c->m));
+}
+
+static int kda_commit(void *self, const struct seam_exec *e, uint32_t n,
+                      const int32_t *row, const int32_t *n_accept)
+{
+    struct kda *m = self;
+    struct commit c = { m, row, n_accept };
+
+    (void)e;
+    if (n && m->n_layers && m->copies > 1)
+        host->parallel_for(host->ctx, n * m->n_layers, commit_task, &c);
+    return SEAM_OK;
+}
+
+/* ---- The instance -------------------------------------------------------- */
+
+static int kda_init(const struct seam_host *h, struct seam_error *err)
+{
+    (void)err;
+    host = h;
+    return SEAM_OK;
+}
+
+static int read_config(struct kda *m, const struct seam_create *c,
+                       struct seam_error *err)
+{
+    const struct seam_cfg *mc = host->model_cfg(host->ctx, c->model);
+    const struct {
+        const char *key, *flat;
+        uint32_t lo, hi, *out;
+    } key[] = {
+        { "hidden_size", NULL, 1, 1 << 20, &m->d },
+        { "linear_attn_config.num_heads", "linear_num_heads", 1, 1 << 12,
+          &m->heads },
+        { "linear_attn_config.head_dim", "linear_head_dim", 1, MAX_DIM,
+          &m->dim },
+        { "linear_attn_config.short_conv_kernel_size", "linear_conv_kernel_dim",
+          1, MAX_CONV, &m->n_conv },
+    };
+    double lower_bound = 0, eps = 0;
+    int rc = kern_configure(host, c->cfg, "kda", &m->k, err);
+
+    for (uint32_t i = 0; !rc && i < sizeof key / sizeof *key; i++)
+        rc = plug_model_u32(host, mc, key[i].key, key[i].flat, key[i].lo,
+                            key[i].hi, key[i].out, err);
+    if (!rc)
+        rc = plug_model_f64(host, mc, "linear_attn_config.gate_lower_bound",
+                            "linear_lower_bound", &lower_bound, err);
+    if (!rc)
+        rc = plug_model_f64(host, mc, "rms_norm_eps", NULL, &eps, err);
+    m->lower_bound = (float)lower_bound;
+    m->eps = (float)eps;
+    return rc;
+}
+
+static int read_conv(struct layer *l, const struct kda *m,
+                     const struct seam_create *c, uint32_t layer,
+                     struct seam_error *err)
+{
+    static const char *const name[3] = { "self_attn.q_conv1d.weight",
+                                         "self_attn.k_conv1d.weight",
+                                         "self_attn.v_conv1d.weight" };
+    uint64_t w = (uint64_t)m->heads * m->dim;
+
+    l->conv = plug_zalloc(host, 3 * w * m->n_conv, sizeof *l->conv);
+    if (!l->conv)
+        return plug_fail(err, SEAM_ENOMEM, "kda: out of memory");
+    for (uint32_t p = Q; p <= V; p++) {
+        struct seam_tensor t;
+        int rc =
+            plug_weight(host, c->model, layer, name[p], w, m->n_conv, &t, err);
+
+        if (rc)
+            return rc;
+        for (uint64_t ch = 0; ch < w; ch++)
+            for (uint32_t j = 0; j < m->n_conv; j++)
+                l->conv[j * 3 * w + p * w + ch] = (float)weights_at(&t, ch, j);
+    }
+    return SEAM_OK;
+}
+
+static int read_layer(struct layer *l, const struct kda *m,
+                      const struct seam_create *c, uint32_t layer,
+                      struct seam_error *err)
+{
+    uint32_t w = m->heads * m->dim;
+    const struct {
+        const char *name;
+        uint32_t n_out, n_in;
+        struct kern_mat *out;
+    } linear[] = {
+        { "self_attn.q_proj", w, m->d, &l->proj[Q] },
+        { "self_attn.k_proj", w, m->d, &l->proj[K] },
+        { "self_attn.v_proj", w, m->d, &l->proj[V] },
+        { "self_attn.b_proj", m->heads, m->d, &l->b },
+        { "self_attn.f_a_proj", m->dim, m->d, &l->f_a },
+        { "self_attn.f_b_proj", w, m->dim, &l->f_b },
+        { "self_attn.g_a_proj", m->dim, m->d, &l->g_a },
+        { "self_attn.g_b_proj", w, m->dim, &l->g_b },
+        { "self_attn.o_proj", m->d, w, &l->o },
+    };
+    int rc = SEAM_OK;
+
+    for (uint32_t i = 0; !rc && i < sizeof linear / sizeof *linear; i++)
+        rc = kern_weight(host, c->model, layer, linear[i].name, linear[i].n_out,
+                         linear[i].n_in, linear[i].out, err);
+    if (!rc)
+        rc = read_conv(l, m, c, layer, err);
+    if (!rc)
+        rc = kern_vector(host, c->model, layer, "self_attn.A_log", m->heads,
+                         &l->A, err);
+    for (uint32_t h = 0; !rc && h < m->heads; h++)
+        l->A[h] = expf(l->A[h]);
+    if (!rc)
+        rc = kern_vector(host, c->model, layer, "self_attn.dt_bias", w,
+                         &l->dt_bias, err);
+    if (!rc)
+        rc = kern_vector(host, c->model, layer, "self_attn.o_norm.weight",
+                         m->dim, &l->o_norm, err);
+    return rc;
+}
+
+static void kda_destroy(void *self)
+{
+    struct kda *m = self;
+
+    if (!m)
+        return;
+    for (uint32_t i = 0; m->layer && i < m->n_layers; i++) {
+        plug_free(host, m->layer[i].conv);
+        plug_free(host, m->layer[i].A);
+        plug_free(host, m->layer[i].dt_bias);
+        plug_free(host, m->layer[i].o_norm);
+    }
+    plug_free(host, m->layer);
+    plug_free(host, m->scratch);
+    plug_free(host, m);
+}
+
+static int kda_create(const struct seam_create *c, void **self,
+                      struct seam_error *err)
+{
+    struct kda *m;
+    int rc;
+
+    if (c->device->ordinal != -1 || c->limits->act_dtype != SEAM_F32 ||
+        c->limits->tp_size > 1)
+        return plug_fail(err, SEAM_ENOTSUP, "kda runs on one CPU in F32 only");
+    m = plug_zalloc(host, 1, sizeof *m);
+    if (!m)
+        goto no_memory;
+    m->max_tokens = c->limits->max_tokens;
+    m->copies = 1 + c->limits->max_draft;
+    rc = read_config(m, c, err);
+    if (rc)
+        goto out;
+    m->layer = plug_zalloc(host, c->n_layers, sizeof *m->layer);
+    m->scratch = plug_zalloc(host, host->n_workers, KERN_SCRATCH);
+    if (!m->layer || !m->scratch)
+        goto no_memory;
+    m->n_layers = c->n_layers;
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        rc = read_layer(&m->layer[i], m, c, c->layer[i], err);
+        if (rc)
+            goto out;
+    }
+    *self = m;
+    return SEAM_OK;
+
+no_memory:
+    rc = plug_fail(err, SEAM_ENOMEM, "kda: out of memory");
+out:
+    kda_destroy(m);
+    return rc;
+}
+
+static int kda_needs(void *self, struct seam_needs *n, struct seam_error *err)
+{
+    struct kda *m = self;
+    struct work s;
+
+    (void)err;
+    n->capture = SEAM_CAP_BEGIN | SEAM_CAP_FORWARD | SEAM_CAP_COMMIT;
+    n->flags = SEAM_NEEDS_ROW_INVARIANT;
+    n->ws_bytes = work_layout(m, NULL, &s);
+    n->layout_id = SEAM_LAYOUT_KDA;
+    n->state_bytes = state_bytes(m);
+    n->state_copies = m->copies;
+    return SEAM_OK;
+}
+
+static int kda_attach(void *self, const struct seam_grant *g,
+                      struct seam_error *err)
+{
+    struct kda *m = self;
+
+    (void)err;
+    m->g = *g;
+    return SEAM_OK;
+}
+
+static const struct seam_block kda_block = {
+    .size = sizeof kda_block,
+    .forward = kda_forward,
+    .commit = kda_commit,
+};
+
+const struct seam_plugin seam_plugin_entry = {
+    .ident = { SEAM_IDENT(SEAM_KIND_ATTENTION, struct seam_block),
+               .name = "kda", .version = "1.0.0", .build = __VERSION__ },
+    .table = &kda_block,
+    .init = kda_init,
+    .create = kda_create,
+    .needs = kda_needs,
+    .attach = kda_attach,
+    .destroy = kda_destroy,
+};
