@@ -143,6 +143,11 @@ Test(golden_blocks, kda_ref)
     check_kda("kda_ref");
 }
 
+Test(golden_blocks, kda)
+{
+    check_kda("kda");
+}
+
 /* ---- Sparse attention ---------------------------------------------------- */
 
 static int32_t selected[N][WIDTH];
@@ -211,6 +216,11 @@ Test(golden_blocks, sparse_mla_ref)
     check_mla("sparse_mla_ref");
 }
 
+Test(golden_blocks, sparse_mla)
+{
+    check_mla("sparse_mla");
+}
+
 /* ---- Experts ------------------------------------------------------------- */
 
 struct routes {
@@ -277,6 +287,11 @@ static void check_moe(const char *plugin)
 Test(golden_blocks, moe_resident_ref)
 {
     check_moe("moe_resident_ref");
+}
+
+Test(golden_blocks, moe_resident)
+{
+    check_moe("moe_resident");
 }
 
 /* ---- Residual ------------------------------------------------------------ */
@@ -392,4 +407,9 @@ static void check_residual(const char *plugin)
 Test(golden_blocks, cpu_ref)
 {
     check_residual("cpu_ref");
+}
+
+Test(golden_blocks, cpu)
+{
+    check_residual("cpu");
 }
