@@ -85,6 +85,8 @@ struct seam_config {
         int64_t page_tokens;     /* a multiple of 4                          */
         int64_t cache_bytes;     /* for planes and state rows                */
         int64_t max_queue;       /* requests waiting                         */
+        int64_t prefix_bytes;    /* states of the prefix cache; 0: none      */
+        int64_t prefix_interval; /* tokens between its snapshots; 0: none    */
     } engine;
     struct {
         char *level;  /* "debug", "info", "warn", "error"         */

@@ -155,6 +155,13 @@ S("engine.cache_bytes", \
   .help = "memory for the caches and states of all sequences") \
 S("engine.max_queue", INT(engine.max_queue, "256", 1, 1000000), \
   .help = "requests that may wait; more are refused with status 429") \
+S("engine.prefix_bytes", \
+  INT(engine.prefix_bytes, "268435456", 0, INT64_C(1) << 46), \
+  .help = "memory for states that later prompts can go on from; 0: none") \
+S("engine.prefix_interval", \
+  INT(engine.prefix_interval, "2048", 0, 1 << 20), \
+  .help = "tokens of a prompt after which such a state is kept; 0: only at " \
+          "turns") \
 S("log.level", CHOICE(log.level, "info", choices_level), \
   .flag = "--log-level", .help = "least severe messages that are written") \
 S("log.format", CHOICE(log.format, "text", choices_format), \

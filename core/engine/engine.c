@@ -9,9 +9,13 @@
 #include "core/base/clock.h"
 #include "core/base/json.h"
 #include "core/engine/gen.h"
+#include "core/engine/prefix.h"
 #include "core/engine/runtime.h"
 
 #define MAX_EOS 32
+
+/* A shorter beginning is recomputed sooner than its state is copied. */
+#define PREFIX_LEAST 16
 
 struct seam_engine {
     const struct seam_config *config;
@@ -44,6 +48,9 @@ struct seam_engine {
     struct seam_gen **running; /* [n_running], in order of arrival */
     uint32_t n_running;
     int32_t *free_page, *free_row;
+    uint32_t *page_refs; /* [n_pages] sequences and snapshots that hold it */
+    struct seam_prefix *prefix; /* NULL: switched off */
+    int32_t user_token;         /* a turn begins with it; -1: there is none */
     uint32_t n_free_pages, n_free_rows;
     struct seam_step_seq *seq; /* [max_seqs] the step being made */
     struct seam_gen **seq_gen; /* [max_seqs] whose it is */
@@ -134,6 +141,11 @@ static void engine_set_state(struct seam_engine *e,
     pthread_mutex_unlock(&e->lock);
 }
 
+static uint32_t engine_pages_for(const struct seam_engine *e, uint32_t tokens)
+{
+    return (tokens + e->rt->page_tokens - 1) / e->rt->page_tokens;
+}
+
 /* ---- Ends of generations ------------------------------------------------- */
 
 static void engine_moved(struct seam_engine *e, uint64_t now)
@@ -184,14 +196,40 @@ static void engine_end(struct seam_engine *e, struct seam_gen *g,
     seam_gen_unref(g);
 }
 
+static void page_unref(void *ctx, int32_t page)
+{
+    struct seam_engine *e = ctx;
+
+    if (--e->page_refs[page] == 0)
+        e->free_page[e->n_free_pages++] = page;
+}
+
+static int32_t page_take(struct seam_engine *e)
+{
+    int32_t page = e->free_page[--e->n_free_pages];
+
+    e->page_refs[page] = 1;
+    return page;
+}
+
+/* Have n pages free, by dropping snapshots if need be. */
+static bool page_make_room(struct seam_engine *e, uint32_t n)
+{
+    while (e->n_free_pages < n)
+        if (!e->prefix || !seam_prefix_evict(e->prefix))
+            return false;
+    return true;
+}
+
 /* Give pages and row back. */
 static void engine_evict(struct seam_engine *e, struct seam_gen *g)
 {
     while (g->n_pages)
-        e->free_page[e->n_free_pages++] = g->page[--g->n_pages];
+        page_unref(e, g->page[--g->n_pages]);
     e->free_row[e->n_free_rows++] = g->row;
     g->row = -1;
     g->n_done = 0;
+    g->n_resumed = 0;
     g->n_accept = 0;
     for (uint32_t i = 0; i < e->n_running; i++)
         if (e->running[i] == g) {
@@ -202,10 +240,41 @@ static void engine_evict(struct seam_engine *e, struct seam_gen *g)
         }
 }
 
+/* Keep a snapshot of what g has in the cache. */
+static void engine_snapshot(struct seam_engine *e, struct seam_gen *g)
+{
+    struct seam_snapshot s = { .pos = g->n_done };
+    struct seam_error err;
+
+    /* What was resumed and not gone on from is there already. */
+    if (!e->prefix || s.pos < PREFIX_LEAST || s.pos == g->n_resumed ||
+        seam_prefix_has(e->prefix, g->history, s.pos))
+        return;
+    s.n_pages = engine_pages_for(e, s.pos);
+    s.state_bytes = seam_runtime_row_bytes(e->rt);
+    s.page = malloc((s.n_pages + 1) * sizeof *s.page);
+    s.state = malloc(s.state_bytes + 1);
+    if (!s.page || !s.state ||
+        seam_runtime_save_row(e->rt, g->row, g->n_accept, s.state, &err)) {
+        free(s.page);
+        free(s.state);
+        return;
+    }
+    g->n_accept = 0;
+    for (uint32_t i = 0; i < s.n_pages; i++) {
+        s.page[i] = g->page[i];
+        e->page_refs[s.page[i]]++;
+    }
+    seam_prefix_insert(e->prefix, g->history, &s);
+}
+
 static void engine_end_running(struct seam_engine *e, struct seam_gen *g,
                                enum seam_gen_end end,
                                const struct seam_error *err)
 {
+    /* Also what was cancelled is kept: a retry goes on from there. */
+    if (end != SEAM_GEN_ERROR)
+        engine_snapshot(e, g);
     engine_evict(e, g);
     engine_end(e, g, end, err);
 }
@@ -362,57 +431,6 @@ int seam_gen_submit(struct seam_engine *e, const struct seam_gen_params *p,
 
 /* ---- Scheduling ---------------------------------------------------------- */
 
-static uint32_t engine_pages_for(const struct seam_engine *e, uint32_t tokens)
-{
-    return (tokens + e->rt->page_tokens - 1) / e->rt->page_tokens;
-}
-
-/* Move waiting generations to running while rows and pages last: the pages of
- * what is known of a sequence, and one more token. */
-static void engine_admit(struct seam_engine *e)
-{
-    struct seam_gen *cancelled = NULL, *g;
-
-    pthread_mutex_lock(&e->lock);
-    while ((g = queue_pop_cancelled(e))) {
-        g->next = cancelled;
-        cancelled = g;
-    }
-    while (e->first && e->n_free_rows &&
-           engine_pages_for(e, e->first->n_history + 1) <= e->n_free_pages) {
-        uint32_t at;
-        uint64_t now = seam_now_ns();
-
-        g = queue_pop(e);
-        g->row = e->free_row[--e->n_free_rows];
-        /* running stays in order of arrival, also after a preemption. */
-        for (at = e->n_running; at && e->running[at - 1]->order > g->order;
-             at--)
-            e->running[at] = e->running[at - 1];
-        e->running[at] = g;
-        e->n_running++;
-        if (!g->info.started_ns) {
-            pthread_mutex_lock(&g->lock);
-            g->info.started_ns = now;
-            pthread_mutex_unlock(&g->lock);
-            seam_hist_observe(&e->stats.queue,
-                              (double)(now - g->info.submitted_ns) / 1e9);
-        }
-        /* The pages it was admitted for are its own at once, so that the next
-         * admission does not count on them. */
-        while (g->n_pages < engine_pages_for(e, g->n_history + 1) &&
-               g->n_pages <
-                   engine_pages_for(e, g->p.n_prompt + g->p.max_tokens))
-            g->page[g->n_pages++] = e->free_page[--e->n_free_pages];
-    }
-    pthread_mutex_unlock(&e->lock);
-    while (cancelled) {
-        g = cancelled;
-        cancelled = g->next;
-        engine_end(e, g, SEAM_GEN_ABORT, NULL);
-    }
-}
-
 /* Put the youngest running sequence back to the head of the queue; its tokens
  * are kept and recomputed when it returns. */
 static void engine_preempt(struct seam_engine *e, struct seam_gen *g)
@@ -433,8 +451,8 @@ static bool engine_reserve(struct seam_engine *e, struct seam_gen *g,
     while (g->n_pages < want) {
         struct seam_gen *youngest;
 
-        if (e->n_free_pages) {
-            g->page[g->n_pages++] = e->free_page[--e->n_free_pages];
+        if (page_make_room(e, 1)) {
+            g->page[g->n_pages++] = page_take(e);
             continue;
         }
         youngest = e->running[e->n_running - 1];
@@ -445,9 +463,139 @@ static bool engine_reserve(struct seam_engine *e, struct seam_gen *g,
     return true;
 }
 
+/* Go on from the longest snapshot of what g begins with: share its whole pages,
+ * copy the page it ends in, load its state.  g has its row; without a snapshot
+ * it starts from nothing. */
+static int engine_resume(struct seam_engine *e, struct seam_gen *g,
+                         struct seam_error *err)
+{
+    /* A prompt to be scored has to be computed from its beginning. */
+    bool may = e->prefix && !g->n_prompt_slots;
+    const struct seam_snapshot *s =
+        may ? seam_prefix_find(e->prefix, g->history, g->n_history - 1) : NULL;
+    uint32_t pos = s ? s->pos : 0, whole = pos / e->rt->page_tokens, n_pages;
+    int rc;
+
+    if (!g->info.n_cached)
+        atomic_fetch_add_explicit(&e->stats.prefix_queries, g->p.n_prompt,
+                                  memory_order_relaxed);
+    if (!s)
+        return 0;
+    n_pages = s->n_pages;
+    for (uint32_t i = 0; i < n_pages; i++) {
+        g->page[g->n_pages++] = s->page[i];
+        e->page_refs[s->page[i]]++;
+    }
+    rc = seam_runtime_load_row(e->rt, g->row, s->state, err);
+    if (!rc && whole < n_pages) {
+        /* The other tokens of that page are somebody else's.  Making room may
+         * drop the snapshot. */
+        int32_t shared = g->page[whole];
+
+        if (!page_make_room(e, 1))
+            return seam_fail(err, SEAM_ENOMEM, "no page to copy to");
+        g->page[whole] = page_take(e);
+        rc = seam_runtime_copy_page(e->rt, g->page[whole], shared, err);
+        page_unref(e, shared);
+    }
+    if (rc)
+        return rc;
+    g->n_done = g->n_resumed = pos;
+    if (!g->info.n_cached) {
+        pthread_mutex_lock(&g->lock);
+        g->info.n_cached = pos;
+        pthread_mutex_unlock(&g->lock);
+        atomic_fetch_add_explicit(&e->stats.prefix_hits, pos,
+                                  memory_order_relaxed);
+    }
+    return 0;
+}
+
+/* g gets its row and place among the running. */
+static void engine_enter(struct seam_engine *e, struct seam_gen *g)
+{
+    uint64_t now = seam_now_ns();
+    uint32_t at;
+
+    g->row = e->free_row[--e->n_free_rows];
+    /* running stays in order of arrival, also after a preemption. */
+    for (at = e->n_running; at && e->running[at - 1]->order > g->order; at--)
+        e->running[at] = e->running[at - 1];
+    e->running[at] = g;
+    e->n_running++;
+    if (g->info.started_ns)
+        return;
+    pthread_mutex_lock(&g->lock);
+    g->info.started_ns = now;
+    pthread_mutex_unlock(&g->lock);
+    seam_hist_observe(&e->stats.queue,
+                      (double)(now - g->info.submitted_ns) / 1e9);
+}
+
+/* The next to run if there is a row and, snapshots aside, room for what is
+ * known of it and one more token. */
+static struct seam_gen *engine_next(struct seam_engine *e)
+{
+    struct seam_gen *g = NULL;
+
+    pthread_mutex_lock(&e->lock);
+    if (e->first && e->n_free_rows &&
+        page_make_room(e, engine_pages_for(e, e->first->n_history + 1)))
+        g = queue_pop(e);
+    pthread_mutex_unlock(&e->lock);
+    return g;
+}
+
+/* Move waiting generations to running while rows and pages last. */
+static void engine_admit(struct seam_engine *e)
+{
+    struct seam_gen *cancelled = NULL, *g;
+    struct seam_error err;
+
+    pthread_mutex_lock(&e->lock);
+    while ((g = queue_pop_cancelled(e))) {
+        g->next = cancelled;
+        cancelled = g;
+    }
+    pthread_mutex_unlock(&e->lock);
+    while (cancelled) {
+        g = cancelled;
+        cancelled = g->next;
+        engine_end(e, g, SEAM_GEN_ABORT, NULL);
+    }
+    while ((g = engine_next(e))) {
+        engine_enter(e, g);
+        if (engine_resume(e, g, &err)) {
+            engine_end_running(e, g, SEAM_GEN_ERROR, &err);
+            continue;
+        }
+        /* The pages it was admitted for are its own at once, so that the next
+         * admission does not count on them. */
+        engine_reserve(e, g, g->n_history);
+    }
+}
+
 static bool gen_is_decoding(const struct seam_gen *g)
 {
     return g->n_done + 1 == g->n_history && g->n_done >= g->p.n_prompt;
+}
+
+/* Tokens up to the next place in the prompt where a snapshot is worth keeping:
+ * its end, where a turn of the user begins, and every so often. */
+static uint32_t engine_until_cut(const struct seam_engine *e,
+                                 const struct seam_gen *g)
+{
+    uint32_t every = (uint32_t)e->config->engine.prefix_interval;
+    uint32_t end = g->p.n_prompt, cut = end;
+
+    if (!e->prefix || g->n_done >= end)
+        return g->n_history - g->n_done;
+    if (every && (g->n_done / every + 1) * every < cut)
+        cut = (g->n_done / every + 1) * every;
+    for (uint32_t i = g->n_done + 1; i < cut; i++)
+        if (g->history[i] == e->user_token && i >= PREFIX_LEAST)
+            cut = i;
+    return cut - g->n_done;
 }
 
 /* Add n more tokens of g to the step. */
@@ -455,6 +603,7 @@ static void engine_take(struct seam_engine *e, struct seam_gen *g, uint32_t n,
                         uint32_t *n_seqs)
 {
     g->n_step = n;
+    g->at_cut = false;
     e->seq_gen[*n_seqs] = g;
     e->seq[(*n_seqs)++] = (struct seam_step_seq){
         .token = g->history + g->n_done,
@@ -487,7 +636,7 @@ static uint32_t engine_choose(struct seam_engine *e)
         }
     for (uint32_t i = 0; i < e->n_running && budget; i++) {
         struct seam_gen *g = e->running[i];
-        uint32_t n = g->n_history - g->n_done;
+        uint32_t cut = engine_until_cut(e, g), n = cut;
 
         if (gen_is_decoding(g))
             continue;
@@ -501,6 +650,7 @@ static uint32_t engine_choose(struct seam_engine *e)
         if (!n)
             continue;
         engine_take(e, g, n, &n_seqs);
+        g->at_cut = n == cut && g->n_done + n <= g->p.n_prompt;
         budget -= n;
     }
     return n_seqs;
@@ -732,6 +882,9 @@ static int engine_compute(struct seam_engine *e, uint32_t n_seqs,
                                       memory_order_relaxed);
         }
     }
+    for (uint32_t i = 0; i < n_seqs; i++)
+        if (e->seq_gen[i]->at_cut)
+            engine_snapshot(e, e->seq_gen[i]);
     for (uint32_t i = 0; i < n_sample; i++)
         engine_deliver(e, e->row_gen[i], &e->sampled[i], seam_now_ns());
     return 0;
@@ -850,6 +1003,7 @@ static int engine_alloc(struct seam_engine *e, struct seam_error *err)
     e->running = calloc(seqs, sizeof *e->running);
     e->free_page = calloc(rt->n_pages, sizeof *e->free_page);
     e->free_row = calloc(rt->n_rows, sizeof *e->free_row);
+    e->page_refs = calloc(rt->n_pages, sizeof *e->page_refs);
     e->seq = calloc(seqs, sizeof *e->seq);
     e->seq_gen = calloc(seqs, sizeof *e->seq_gen);
     e->logit_row = calloc(rows, sizeof *e->logit_row);
@@ -858,8 +1012,8 @@ static int engine_alloc(struct seam_engine *e, struct seam_error *err)
     e->sample = calloc(seqs, sizeof *e->sample);
     e->sampled = calloc(seqs, sizeof *e->sampled);
     e->scratch = calloc(seam_engine_vocab(e), sizeof *e->scratch);
-    if (!e->running || !e->free_page || !e->free_row || !e->seq ||
-        !e->seq_gen || !e->logit_row || !e->row_gen || !e->row_at ||
+    if (!e->running || !e->free_page || !e->free_row || !e->page_refs ||
+        !e->seq || !e->seq_gen || !e->logit_row || !e->row_gen || !e->row_at ||
         !e->sample || !e->sampled || !e->scratch)
         return seam_fail(err, SEAM_ENOMEM, "engine: out of memory");
     /* Lowest numbers on top, so that a small load touches little memory. */
@@ -874,7 +1028,12 @@ static int engine_alloc(struct seam_engine *e, struct seam_error *err)
         e->n_free_rows++;
     }
     atomic_store(&e->stats.pages_total, rt->n_pages);
-    return 0;
+    e->user_token = seam_tokenizer_id(rt->model.tokenizer, "<|user|>", 8);
+    if (!e->config->engine.prefix_bytes)
+        return 0;
+    e->prefix = seam_prefix_new((uint64_t)e->config->engine.prefix_bytes,
+                                page_unref, e);
+    return e->prefix ? 0 : seam_fail(err, SEAM_ENOMEM, "engine: out of memory");
 }
 
 /* One step of one token through everything, so that what is slow the first time
@@ -1079,10 +1238,12 @@ void seam_engine_free(struct seam_engine *e)
 {
     if (!e)
         return;
+    seam_prefix_free(e->prefix);
     seam_runtime_close(e->rt);
     free(e->running);
     free(e->free_page);
     free(e->free_row);
+    free(e->page_refs);
     free(e->seq);
     free(e->seq_gen);
     free(e->logit_row);

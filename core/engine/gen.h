@@ -48,6 +48,8 @@ struct seam_gen {
     uint32_t n_history;    /* prompt and generated */
     uint32_t n_done;       /* of those, in the cache */
     uint32_t n_step;       /* of those, in the running step */
+    uint32_t n_resumed;    /* of those, from a snapshot */
+    bool at_cut;           /* the step ends where a snapshot is worth keeping */
     int32_t n_accept;      /* tokens of the last step, for the plugins */
     int32_t *page;         /* [max pages of its full length] */
     uint32_t n_pages;

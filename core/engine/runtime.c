@@ -689,6 +689,74 @@ int seam_runtime_commit(struct seam_runtime *rt, int32_t row, int32_t n_accept,
     return rc;
 }
 
+uint64_t seam_runtime_row_bytes(const struct seam_runtime *rt)
+{
+    uint64_t bytes = 0;
+
+    for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++)
+        bytes += rt->needs[r].state_bytes * rt->needs[r].n_layers;
+    return bytes;
+}
+
+/* Move the first copies of a row between the device and host memory. */
+static int runtime_move_row(struct seam_runtime *rt, int32_t row, char *host,
+                            bool load, struct seam_error *err)
+{
+    void *be = rt->self[SEAM_ROLE_BACKEND];
+    int rc = 0;
+
+    for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++)
+        for (uint32_t l = 0; l < rt->memory->block[r].n_layers && !rc; l++) {
+            uint64_t n = 0;
+            void *dev = seam_runtime_state(rt, (enum seam_role)r, l, row, &n);
+
+            if (!dev)
+                continue;
+            rc = load ? rt->backend->copy(be, rt->step->stream, dev, host, n,
+                                          err)
+                      : rt->backend->copy(be, rt->step->stream, host, dev, n,
+                                          err);
+            host += n;
+        }
+    return rc ? rc : rt->backend->stream_wait(be, rt->step->stream, err);
+}
+
+int seam_runtime_save_row(struct seam_runtime *rt, int32_t row,
+                          int32_t n_accept, void *bytes, struct seam_error *err)
+{
+    int rc = seam_runtime_commit(rt, row, n_accept, err);
+
+    return rc ? rc : runtime_move_row(rt, row, bytes, false, err);
+}
+
+int seam_runtime_load_row(struct seam_runtime *rt, int32_t row,
+                          const void *bytes, struct seam_error *err)
+{
+    return runtime_move_row(rt, row, (char *)bytes, true, err);
+}
+
+int seam_runtime_copy_page(struct seam_runtime *rt, int32_t to, int32_t from,
+                           struct seam_error *err)
+{
+    int rc = 0;
+
+    for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++) {
+        const struct runtime_grant *g = &rt->memory->block[r];
+
+        for (uint32_t p = 0; p < rt->needs[r].n_planes; p++)
+            for (uint32_t l = 0; l < g->n_layers && !rc; l++) {
+                uint64_t stride = g->grant.page_stride[p];
+                char *plane = g->plane[p][l];
+
+                rc = rt->backend->copy(
+                    rt->self[SEAM_ROLE_BACKEND], rt->step->stream,
+                    plane + (uint64_t)to * stride,
+                    plane + (uint64_t)from * stride, stride, err);
+            }
+    }
+    return rc;
+}
+
 /* Write the arrays of a step into the host block. */
 static void runtime_fill(struct seam_runtime *rt,
                          const struct seam_step_seq *seq, uint32_t n_seqs,

@@ -99,6 +99,19 @@ int seam_runtime_commit(struct seam_runtime *rt, int32_t row, int32_t n_accept,
 void *seam_runtime_state(const struct seam_runtime *rt, enum seam_role role,
                          uint32_t layer, int32_t row, uint64_t *bytes);
 
+/* The state of a sequence as plain bytes: one copy of every layer of every
+ * block.  save commits the row first (n_accept is 0 for it from then on); both
+ * wait until the bytes have moved.  [submit] */
+uint64_t seam_runtime_row_bytes(const struct seam_runtime *rt);
+int seam_runtime_save_row(struct seam_runtime *rt, int32_t row,
+                          int32_t n_accept, void *bytes,
+                          struct seam_error *err);
+int seam_runtime_load_row(struct seam_runtime *rt, int32_t row,
+                          const void *bytes, struct seam_error *err);
+/* Copy a page in every plane of every layer.  [submit] */
+int seam_runtime_copy_page(struct seam_runtime *rt, int32_t to, int32_t from,
+                           struct seam_error *err);
+
 /* Run one step of at most limits.max_seqs sequences and limits.max_tokens
  * tokens; logit_row [n_rows] are the token rows, counted over the whole step,
  * whose logits are wanted.  [submit] */

@@ -156,8 +156,8 @@ Test(engine, context_bounds_prompt_and_answer)
     fixture_close(&f);
 }
 
-/* Sixteen requests over four rows and too few pages for all: preempted ones come
- * back, and everybody gets the tokens of a run alone. */
+/* Sixteen requests over four rows and too few pages for all: preempted ones
+ * come back, and everybody gets the tokens of a run alone. */
 Test(engine, company_and_preemption_change_no_token)
 {
     static const struct seam_flag few_pages[] = { { "engine.cache_bytes",
@@ -435,9 +435,98 @@ Test(engine, load_failure_says_what_and_frees_all)
                  0, "%s", err.text);
     cr_assert_eq(seam_engine_start(&e, &o, &err), 0);
     cr_expect_eq(seam_engine_wait_loaded(e, -1, &err), SEAM_ENGINE_FAILED);
-    cr_expect_not_null(strstr(err.text, "engine.cache_bytes is 65536"), "%s",
+    cr_expect_not_null(strstr(err.text, "engine.cache_bytes is 1048576"), "%s",
                        err.text);
     seam_engine_stop(e);
     seam_engine_free(e);
     seam_config_release(&c);
+}
+
+/* ---- Prefix cache -------------------------------------------------------- */
+
+/* A tree of conversations: each request goes on from the end of an earlier one,
+ * or from the middle of it, with some new tokens.  The cached server must give
+ * what the cold one gives, token for token, and say how much it took over. */
+Test(engine, cached_conversations_equal_cold_ones)
+{
+    static const struct seam_flag cold_flags[] = { { "engine.prefix_bytes",
+                                                     "0" } };
+    static const struct seam_flag warm_flags[] = {
+        { "engine.prefix_interval", "32" },
+        { "engine.prefix_bytes", "20000000" }
+    };
+    enum { N = 40, MAX = 300, GEN = 12 };
+    static int32_t known[N][MAX + GEN];
+    static uint32_t n_known[N];
+    struct fixture cold, warm;
+    struct seam_gen_token a[GEN], b[GEN];
+    struct seam_gen_info info;
+    unsigned seed = 99;
+    uint64_t cached = 0;
+
+    fixture_open(&cold, cold_flags, 1);
+    fixture_open(&warm, warm_flags, 2);
+    for (int i = 0; i < N; i++) {
+        struct seam_gen_params p = params(&cold, GEN);
+        uint32_t n = 0;
+
+        if (i) {
+            int from = rand_r(&seed) % i;
+
+            n = rand_r(&seed) % 3 ? n_known[from]
+                                  : (uint32_t)rand_r(&seed) % n_known[from];
+            n = n < MAX - 60 ? n : MAX - 60;
+            memcpy(known[i], known[from], n * sizeof(int32_t));
+        }
+        for (int k = 5 + rand_r(&seed) % 50; k; k--)
+            known[i][n++] = k % 9 ? rand_r(&seed) % 6000 : 6107;
+        p.prompt = known[i];
+        p.n_prompt = n;
+        p.temperature = i % 2 ? 1 : 0;
+        p.seed = (uint64_t)i;
+        cr_assert_eq(generate(&cold, &p, a, GEN, &info), GEN);
+        cr_expect_eq(info.n_cached, 0);
+        cr_assert_eq(generate(&warm, &p, b, GEN, &info), GEN);
+        cr_expect_lt(info.n_cached, n);
+        cached += info.n_cached;
+        for (int j = 0; j < GEN; j++)
+            cr_assert_eq(a[j].id, b[j].id,
+                         "conversation %d, token %d: %d cold "
+                         "but %d after %u cached",
+                         i, j, a[j].id, b[j].id, info.n_cached);
+        for (int j = 0; j < GEN; j++)
+            known[i][n++] = a[j].id;
+        n_known[i] = n;
+    }
+    printf("engine: %llu tokens were cached\n", (unsigned long long)cached);
+    cr_expect_gt(cached, 1000);
+    cr_expect_eq(cached, atomic_load(&seam_engine_stats(warm.e)->prefix_hits));
+    fixture_close(&cold);
+    fixture_close(&warm);
+}
+
+/* Snapshots hold pages; they give way to running sequences. */
+Test(engine, snapshots_give_their_pages_to_those_who_run)
+{
+    static const struct seam_flag few[] = { { "engine.cache_bytes", "3000000" },
+                                            { "engine.max_seqs", "1" } };
+    enum { GEN = 300 };
+    struct fixture f;
+    struct seam_gen_token *t = malloc(GEN * sizeof *t);
+    struct seam_gen_info info;
+    int32_t prompt[100];
+
+    fixture_open(&f, few, 2);
+    for (int i = 0; i < 6; i++) {
+        struct seam_gen_params p = params(&f, GEN);
+
+        for (int j = 0; j < 100; j++)
+            prompt[j] = (17 * i + 5 * j) % 6000;
+        p.prompt = prompt;
+        p.n_prompt = 100;
+        cr_expect_eq(generate(&f, &p, t, GEN, &info), GEN);
+        cr_expect_eq(info.end, SEAM_GEN_LENGTH);
+    }
+    free(t);
+    fixture_close(&f);
 }
