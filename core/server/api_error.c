@@ -1,0 +1,137 @@
+#include "core/server/api_error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/utf8.h"
+
+/* Whole characters of valid UTF-8 without control characters, whatever a
+ * plugin's message held. */
+static void api_tidy(char *s, size_t cap)
+{
+    size_t n = strlen(s);
+
+    if (n == cap - 1)
+        n = seam_utf8_whole(s, n);
+    s[n] = 0;
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        size_t len;
+
+        if (seam_utf8_next(s + i, n - i, &cp, &len) != SEAM_UTF8_OK)
+            memset(s + i, '?', len);
+        else if (cp < 0x20 || cp == 0x7f)
+            s[i] = ' ';
+        i += len;
+    }
+}
+
+static int api_fill(struct seam_api_error *e, int status, const char *code,
+                    const char *param, const char *fmt, va_list ap)
+{
+    e->status = status;
+    e->code = code;
+    e->retry_after_s = status == 429 || status == 503 ? 1 : 0;
+    snprintf(e->param, sizeof e->param, "%s", param ? param : "");
+    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    api_tidy(e->param, sizeof e->param);
+    api_tidy(e->text, sizeof e->text);
+    return -1;
+}
+
+int seam_api_fail(struct seam_api_error *e, int status, const char *code,
+                  const char *param, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    api_fill(e, status, code, param, fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int seam_api_invalid(struct seam_api_error *e, const char *param,
+                     const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    api_fill(e, 400, "invalid_value", param, fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+const char *seam_api_type(int status)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 429:
+        return "rate_limit_error";
+    case 501:
+        return "not_supported_error";
+    case 503:
+        return "unavailable_error";
+    case 504:
+        return "timeout_error";
+    }
+    return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+const char *seam_api_type_anthropic(int status)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 413:
+        return "request_too_large";
+    case 429:
+        return "rate_limit_error";
+    case 503:
+        return "overloaded_error";
+    case 504:
+        return "timeout_error";
+    }
+    return status >= 500 ? "api_error" : "invalid_request_error";
+}
+
+static void api_string(struct seam_buf *out, const char *s)
+{
+    if (s && *s)
+        seam_buf_json(out, s, strlen(s));
+    else
+        seam_buf_str(out, "null");
+}
+
+void seam_api_error_json(const struct seam_api_error *e, struct seam_buf *out)
+{
+    seam_buf_str(out, "{\"error\":{\"message\":");
+    seam_buf_json(out, e->text, strlen(e->text));
+    seam_buf_fmt(out, ",\"type\":\"%s\",\"param\":", seam_api_type(e->status));
+    api_string(out, e->param);
+    seam_buf_str(out, ",\"code\":");
+    api_string(out, e->code);
+    seam_buf_str(out, "}}");
+}
+
+void seam_api_error_anthropic(const struct seam_api_error *e,
+                              const char *request_id, struct seam_buf *out)
+{
+    seam_buf_fmt(out,
+                 "{\"type\":\"error\",\"error\":{\"type\":\"%s\","
+                 "\"message\":",
+                 seam_api_type_anthropic(e->status));
+    seam_buf_json(out, e->text, strlen(e->text));
+    seam_buf_str(out, "},\"request_id\":");
+    api_string(out, request_id);
+    seam_buf_str(out, "}");
+}

@@ -1,0 +1,207 @@
+/* GET /metrics: Prometheus text, under the names dashboards know. */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/server/routes.h"
+
+struct metrics {
+    struct seam_buf out;
+    struct seam_buf labels; /* model_name="...",engine="0" */
+};
+
+static uint64_t load64(const _Atomic uint64_t *p)
+{
+    return atomic_load_explicit(p, memory_order_relaxed);
+}
+
+static uint32_t load32(const _Atomic uint32_t *p)
+{
+    return atomic_load_explicit(p, memory_order_relaxed);
+}
+
+static void metrics_head(struct metrics *m, const char *name, const char *type,
+                         const char *help)
+{
+    seam_buf_fmt(&m->out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name,
+                 type);
+}
+
+static void metrics_value(struct metrics *m, const char *name, double v)
+{
+    seam_buf_fmt(&m->out, "%s{%s} %.17g\n", name, m->labels.p, v);
+}
+
+static void metrics_one(struct metrics *m, const char *name, const char *type,
+                        const char *help, double v)
+{
+    metrics_head(m, name, type, help);
+    metrics_value(m, name, v);
+}
+
+static void metrics_histogram(struct metrics *m, const char *name,
+                              const char *help, const struct seam_hist *h)
+{
+    uint64_t sum = 0;
+
+    metrics_head(m, name, "histogram", help);
+    /* Buckets are read first, so that none exceeds the count given below. */
+    for (uint32_t i = 0; i < h->n_bounds; i++) {
+        sum += load64(&h->count[i]);
+        seam_buf_fmt(&m->out, "%s_bucket{%s,le=\"%g\"} %llu\n", name,
+                     m->labels.p, h->bound[i], (unsigned long long)sum);
+    }
+    sum += load64(&h->count[h->n_bounds]);
+    seam_buf_fmt(&m->out, "%s_bucket{%s,le=\"+Inf\"} %llu\n", name, m->labels.p,
+                 (unsigned long long)sum);
+    seam_buf_fmt(&m->out, "%s_sum{%s} %.17g\n", name, m->labels.p,
+                 (double)load64(&h->sum_micro) / 1e6);
+    seam_buf_fmt(&m->out, "%s_count{%s} %llu\n", name, m->labels.p,
+                 (unsigned long long)sum);
+}
+
+static void metrics_engine(struct metrics *m, const struct seam_config *c,
+                           struct seam_stats *s)
+{
+    static const char *const why[] = { "stop", "length", "abort", "error" };
+    uint32_t used = load32(&s->pages_used), total = load32(&s->pages_total);
+    uint64_t ended[4] = { load64(&s->ended_stop), load64(&s->ended_length),
+                          load64(&s->ended_abort), load64(&s->ended_error) };
+
+    metrics_one(m, "vllm:num_requests_running", "gauge",
+                "Sequences being generated.", load32(&s->running));
+    metrics_one(m, "vllm:num_requests_waiting", "gauge",
+                "Sequences waiting to run.", load32(&s->waiting));
+    metrics_one(m, "vllm:kv_cache_usage_perc", "gauge",
+                "Share of the cache pages in use, 0 to 1.",
+                total ? (double)used / total : 0);
+    metrics_head(m, "vllm:cache_config_info", "gauge",
+                 "How the cache is laid out.");
+    seam_buf_fmt(&m->out,
+                 "vllm:cache_config_info{%s,block_size=\"%lld\","
+                 "num_gpu_blocks=\"%u\"} 1\n",
+                 m->labels.p, (long long)c->engine.page_tokens, total);
+    metrics_one(m, "vllm:num_preemptions_total", "counter",
+                "Sequences set back for want of pages.",
+                (double)load64(&s->preemptions));
+    metrics_one(m, "vllm:prompt_tokens_total", "counter",
+                "Prompt tokens processed.", (double)load64(&s->prompt_tokens));
+    metrics_one(m, "vllm:generation_tokens_total", "counter",
+                "Tokens generated.", (double)load64(&s->generation_tokens));
+    metrics_head(m, "vllm:request_success_total", "counter",
+                 "Generations that ended, by reason.");
+    for (int i = 0; i < 4; i++)
+        seam_buf_fmt(&m->out,
+                     "vllm:request_success_total{%s,finished_reason=\"%s\"} "
+                     "%llu\n",
+                     m->labels.p, why[i], (unsigned long long)ended[i]);
+    metrics_one(m, "vllm:prefix_cache_queries_total", "counter",
+                "Prompt tokens looked up in the prefix cache.",
+                (double)load64(&s->prefix_queries));
+    metrics_one(m, "vllm:prefix_cache_hits_total", "counter",
+                "Prompt tokens found there.", (double)load64(&s->prefix_hits));
+    metrics_histogram(m, "vllm:time_to_first_token_seconds",
+                      "From submission to the first token.", &s->ttft);
+    metrics_histogram(m, "vllm:inter_token_latency_seconds",
+                      "Between two tokens.", &s->itl);
+    metrics_histogram(m, "vllm:e2e_request_latency_seconds",
+                      "From submission to the end.", &s->e2e);
+    metrics_histogram(m, "vllm:request_queue_time_seconds",
+                      "Time spent waiting.", &s->queue);
+    metrics_histogram(m, "vllm:request_prefill_time_seconds",
+                      "Time spent on the prompt.", &s->prefill);
+    metrics_histogram(m, "vllm:request_decode_time_seconds",
+                      "Time spent generating.", &s->decode);
+    metrics_histogram(m, "vllm:request_prompt_tokens", "Length of prompts.",
+                      &s->prompt_len);
+    metrics_histogram(m, "vllm:request_generation_tokens",
+                      "Tokens generated for a request.", &s->gen_len);
+    metrics_histogram(m, "vllm:iteration_tokens_total", "Token rows of a step.",
+                      &s->step_tokens);
+    metrics_one(m, "seam_steps_total", "counter", "Steps of the engine.",
+                (double)load64(&s->steps));
+    metrics_one(m, "seam_requests_rejected_total", "counter",
+                "Submissions refused because the queue was full.",
+                (double)load64(&s->rejected));
+}
+
+static void metrics_process(struct metrics *m)
+{
+    long pages = 0, skip = 0;
+    unsigned fds = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    DIR *d = opendir("/proc/self/fd");
+
+    if (f) {
+        if (fscanf(f, "%ld %ld", &skip, &pages) != 2)
+            pages = 0;
+        fclose(f);
+    }
+    if (d) {
+        while (readdir(d))
+            fds++;
+        closedir(d);
+        fds = fds > 3 ? fds - 3 : 0; /* ".", ".." and the folder itself */
+    }
+    seam_buf_fmt(&m->out,
+                 "# HELP process_resident_memory_bytes Resident memory.\n"
+                 "# TYPE process_resident_memory_bytes gauge\n"
+                 "process_resident_memory_bytes %ld\n"
+                 "# HELP process_open_fds Open file descriptors.\n"
+                 "# TYPE process_open_fds gauge\nprocess_open_fds %u\n",
+                 pages * sysconf(_SC_PAGESIZE), fds);
+}
+
+static void metrics_http(struct metrics *m, struct seam_server *s)
+{
+    metrics_head(m, "seam_http_requests_total", "counter",
+                 "Answers by route and status.");
+    for (uint32_t r = 0; r < SEAM_N_ROUTES; r++)
+        for (uint32_t c = 0; c < SEAM_N_CODES; c++) {
+            uint64_t n = load64(&s->answers[r][c]);
+
+            if (n)
+                seam_buf_fmt(&m->out,
+                             "seam_http_requests_total{route=\"%s\","
+                             "code=\"%d\"} %llu\n",
+                             seam_route_label(r), seam_code_of(c),
+                             (unsigned long long)n);
+        }
+    metrics_one(m, "seam_http_connections", "gauge", "Open connections.",
+                seam_conns_count(s->conns));
+    metrics_one(m, "seam_requests_cancelled_total", "counter",
+                "Requests whose client left before the answer was complete.",
+                (double)load64(&s->cancelled));
+}
+
+static void metrics_label(struct seam_buf *b, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '\\' || *s == '"')
+            seam_buf_add(b, "\\", 1);
+        if (*s == '\n')
+            seam_buf_str(b, "\\n");
+        else
+            seam_buf_add(b, s, 1);
+    }
+}
+
+void seam_api_metrics(struct seam_http *h)
+{
+    struct seam_engine *e = seam_server_engine(h->s);
+    struct metrics m = { 0 };
+    struct seam_stats none; /* before there is an engine: all zero */
+
+    seam_buf_str(&m.labels, "model_name=\"");
+    metrics_label(&m.labels, seam_server_model(h->s));
+    seam_buf_str(&m.labels, "\",engine=\"0\"");
+    seam_stats_init(&none);
+    metrics_engine(&m, h->s->config, e ? seam_engine_stats(e) : &none);
+    metrics_http(&m, h->s);
+    metrics_process(&m);
+    seam_http_reply(h, 200, "text/plain; version=0.0.4; charset=utf-8",
+                    m.out.p ? m.out.p : "", m.out.n);
+    seam_buf_release(&m.out);
+    seam_buf_release(&m.labels);
+}

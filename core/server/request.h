@@ -1,0 +1,92 @@
+/* What a request body asks for, checked field by field (docs/api.md).
+ *
+ * A field we know with a wrong type or range is refused by name; so is one that
+ * would change the result and is not supported.  null stands for absent, 5.0 for
+ * 5.  Everything else is ignored and listed. */
+#ifndef SEAM_SERVER_REQUEST_H
+#define SEAM_SERVER_REQUEST_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "core/base/buf.h"
+#include "core/engine/engine.h"
+#include "core/server/api_error.h"
+#include "core/server/stop.h"
+
+#define SEAM_MAX_N        128
+#define SEAM_MAX_BIAS     1024
+#define SEAM_MAX_STOP_IDS 256
+
+enum seam_request_kind { SEAM_REQUEST_CHAT = 1, SEAM_REQUEST_COMPLETION = 2 };
+
+enum seam_tool_choice {
+    SEAM_TOOLS_AUTO = 1,
+    SEAM_TOOLS_NONE = 2,
+    SEAM_TOOLS_REQUIRED = 3, /* asked of the model, not enforced              */
+    SEAM_TOOLS_NAMED = 4
+};
+
+/* What the server and its model allow. */
+struct seam_request_limits {
+    uint32_t vocab;
+    uint32_t max_n;
+    float temperature, top_p; /* when the request says nothing            */
+};
+
+struct seam_request {
+    enum seam_request_kind kind;
+    json_t *body;
+    const char *model; /* NULL: the default; borrowed from body          */
+    bool stream;
+    bool include_usage, continuous_usage;
+    uint32_t n;
+    int64_t max_tokens; /* 0: as many as fit                              */
+    uint32_t min_tokens;
+    double temperature, top_p, min_p;
+    int64_t top_k;
+    bool has_seed;
+    int64_t seed;
+    double presence, frequency, repetition;
+    struct seam_bias *bias; /* [n_bias]                                       */
+    uint32_t n_bias;
+    int32_t *stop_id; /* [n_stop_id]                                    */
+    uint32_t n_stop_id;
+    struct seam_str stop[SEAM_MAX_STOPS]; /* borrowed from body               */
+    uint32_t n_stop;
+    bool ignore_eos, include_stop, skip_special;
+    bool logprobs;
+    uint32_t top_logprobs;
+    /* chat */
+    bool has_tools;
+    enum seam_tool_choice tool_choice;
+    bool parallel_calls;
+    bool include_reasoning, separate_reasoning, stream_reasoning;
+    /* completion */
+    bool echo;
+    const json_t *prompt; /* borrowed from body                             */
+    struct seam_buf
+        ignored; /* names of fields without effect, "a, b"         */
+};
+
+/* Check text[0, n) against the rules for its kind.  On failure *r is empty and
+ * *e says why.  [any] */
+int seam_request_parse(struct seam_request *r, enum seam_request_kind kind,
+                       const char *text, size_t n,
+                       const struct seam_request_limits *l,
+                       struct seam_api_error *e);
+/* The same of a value that was parsed, or made from another API's request;
+ * takes its own reference. */
+int seam_request_read(struct seam_request *r, enum seam_request_kind kind,
+                      json_t *body, const struct seam_request_limits *l,
+                      struct seam_api_error *e);
+void seam_request_release(struct seam_request *r);
+
+/* Text to a JSON object, within bounds on depth and on the memory that the
+ * parsed form takes.  NULL: *e says why. */
+json_t *seam_request_json(const char *text, size_t n, struct seam_api_error *e);
+
+/* Note a field that has no effect. */
+void seam_request_ignore(struct seam_request *r, const char *field);
+
+#endif
