@@ -95,11 +95,17 @@ static uint32_t copy_at(const struct ema *m, int32_t acc)
     return acc == 0 || (uint32_t)acc > m->copies ? 0 : (uint32_t)acc - 1;
 }
 
+static float *row_of(const struct seam_tensor *t, int64_t r)
+{
+    return (float *)((char *)t->data + r * t->stride[0]);
+}
+
 static int ema_forward(void *self, const struct seam_exec *e,
                        const struct seam_block_args *b)
 {
     struct ema *m = self;
     const struct seam_step *s = b->step;
+    int64_t end = s->q_start[s->n_seqs];
     (void)e;
 
     for (uint32_t i = 0; i < s->n_seqs; i++) {
@@ -110,12 +116,10 @@ static int ema_forward(void *self, const struct seam_exec *e,
         if (row >= 0)
             prev = copy_of(m, b->layer, row, copy_at(m, s->n_accept[i]));
         for (uint32_t t = 0; t < w; t++) {
-            int64_t r = t0 + (int64_t)t;
-            const float *x =
-                (const float *)((char *)b->x.data + r * b->x.stride[0]);
-            float *y = (float *)((char *)b->y.data + r * b->y.stride[0]);
+            const float *x = row_of(&b->x, t0 + (int64_t)t);
+            float *y = row_of(&b->y, t0 + (int64_t)t);
 
-            if (row < 0) {
+            if (row < 0) { /* a padding sequence */
                 memset(y, 0, m->d * sizeof *y);
                 continue;
             }
@@ -125,9 +129,10 @@ static int ema_forward(void *self, const struct seam_exec *e,
         }
         for (uint32_t t = w > m->copies ? w - 1 : 0; row >= 0 && t < w; t++)
             memcpy(copy_of(m, b->layer, row, w > m->copies ? 0 : t),
-                   (char *)b->y.data + (t0 + (int64_t)t) * b->y.stride[0],
-                   m->d * sizeof(float));
+                   row_of(&b->y, t0 + (int64_t)t), m->d * sizeof(float));
     }
+    for (int64_t r = end; r < (int64_t)s->n_tokens; r++) /* padding rows */
+        memset(row_of(&b->y, r), 0, m->d * sizeof(float));
     return SEAM_OK;
 }
 
