@@ -656,24 +656,23 @@ const struct jt_value *chat_function(const struct jt_value *tool)
 
 bool chat_reasoning_open(struct seam_str tail, const char *turn)
 {
-    size_t from = tail.n, at, open, close;
+    static const char open_tag[] = "<think>", close_tag[] = "</think>";
+    size_t at, from = tail.n;
 
-    /* The last answer; text behind it may be the client's own. */
+    /* Behind the opening of the last answer, the scaffold's tags come first:
+     * what they open is open unless some tag closes it, and a <think> in the
+     * text of an answer to be continued opens nothing. */
     for (at = text_find(tail, 0, turn); at < tail.n;
          at = text_find(tail, at + 1, turn))
         from = at;
-    if (text_find(tail, from, "<think>") == tail.n &&
-        text_find(tail, from, "</think>") == tail.n)
-        from = 0;
-    /* After an answer's opening the first tag is the scaffold's; what it opens
-     * is closed by any later tag, whatever the client's text holds. */
-    open = text_find(tail, from, "<think>");
-    close = text_find(tail, from, "</think>");
-    if (from == 0) {
-        for (at = open; at < tail.n; at = text_find(tail, at + 1, "<think>"))
-            open = at;
-        close = text_find(tail, open, "</think>");
-        return open < tail.n && close == tail.n;
-    }
-    return open < close && close == tail.n;
+    if (text_find(tail, from, close_tag) < tail.n)
+        return false;
+    if (text_find(tail, from, open_tag) < tail.n)
+        return true;
+    /* Such a text may hold the opening itself; or there is none. */
+    for (at = text_find(tail, 0, open_tag); at < tail.n;
+         at = text_find(tail, at + 1, open_tag))
+        from = at;
+    return text_find(tail, 0, open_tag) < tail.n &&
+           text_find(tail, from, close_tag) == tail.n;
 }

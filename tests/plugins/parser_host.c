@@ -270,6 +270,27 @@ static int parse_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
     }
 }
 
+struct seam_sink phost_sink(struct pout *o)
+{
+    o->whole_characters = true;
+    return (struct seam_sink){ .ctx = o, .event = parse_event };
+}
+
+static int count_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
+                       uint64_t n)
+{
+    (void)kind;
+    (void)index;
+    (void)p;
+    *(uint64_t *)ctx += n;
+    return 0;
+}
+
+struct seam_sink phost_counter(uint64_t *bytes)
+{
+    return (struct seam_sink){ .ctx = bytes, .event = count_event };
+}
+
 void pout_release(struct pout *o)
 {
     ptext_release(&o->reasoning);
@@ -310,12 +331,11 @@ int phost_parse(struct phost *h, const struct pcase *c, const char *text,
                                     .flags = c->flags,
                                     .tools = str(c->tools),
                                     .prompt_tail = str(c->tail) };
-    struct seam_sink sink = { .ctx = out, .event = parse_event };
+    struct seam_sink sink = phost_sink(out);
     void *stream = NULL;
     size_t from = 0;
     int rc = h->parser->open(h->self, &opts, &sink, &stream, err);
 
-    out->whole_characters = true;
     if (rc)
         return rc;
     for (size_t i = 0; i < n_cuts && !rc; i++) {

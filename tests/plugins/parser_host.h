@@ -81,6 +81,10 @@ struct pout {
 
 void pout_release(struct pout *o);
 
+/* A sink that collects into o; one that only adds up bytes. */
+struct seam_sink phost_sink(struct pout *o);
+struct seam_sink phost_counter(uint64_t *bytes);
+
 struct pcase {
     const char *tools, *tail; /* NULL: none                                   */
     uint32_t flags, end;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/clock.h"
 #include "parser_host.h"
 
 #define K(k, v)   "<arg_key>" k "</arg_key><arg_value>" v "</arg_value>"
@@ -195,4 +194,647 @@ Test(parser, glm47_gives_the_vectors_at_every_cut)
 Test(parser, glm47_ref_gives_the_vectors_at_every_cut)
 {
     run_vectors("glm47_ref");
+}
+
+/* ---- Types ---------------------------------------------------------------- */
+
+#define DEFS                                                                 \
+    "\"$defs\":{\"S\":{\"type\":\"string\"},\"N\":{\"type\":\"integer\"},"   \
+    "\"U\":{\"anyOf\":[{\"$ref\":\"#/$defs/S\"},{\"$ref\":\"#/$defs/N\"}]}," \
+    "\"L\":{\"$ref\":\"#/$defs/L\"},\"a/b~c\":{\"type\":\"boolean\"},"       \
+    "\"C\":{\"enum\":[\"red\",2,null]}}"
+
+Test(parser, glm47_reads_values_by_their_schema)
+{
+    static const struct {
+        const char *schema, *raw, *json;
+    } cases[] = {
+        { "{\"type\":\"str\"}", "7", "\"7\"" },
+        { "{\"type\":\"int64\"}", "007", "7" },
+        { "{\"type\":\"float\"}", "3", "3" },
+        { "{\"type\":\"double\"}", "+1.50", "1.50" },
+        { "{\"type\":\"bool\"}", "True", "true" },
+        { "{\"type\":\"dict\"}", "{'a':1}", "{\"a\": 1}" },
+        { "{\"type\":\"list\"}", "(1,'b')", "[1, \"b\"]" },
+        { "{\"type\":\"Array\"}", "[1]", "[1]" },
+        { "{\"type\":\"Array\"}", "x", "\"x\"" },
+        { "{\"type\":[]}", "true", "true" },
+        { "{\"type\":[\"integer\",\"what\"]}", "\"q\"", "\"\\\"q\\\"\"" },
+        { "{\"type\":\"string\",\"nullable\":true}", "null", "null" },
+        { "{\"type\":\"integer\",\"nullable\":true}", "NULL", "null" },
+        { "{\"type\":\"boolean\"}", "0", "false" },
+        { "{\"type\":[\"boolean\",\"integer\"]}", "1", "1" },
+        { "{\"type\":\"null\"}", "none", "null" },
+        { "{\"type\":\"object\"}", "", "\"\"" },
+        { "{\"type\":\"object\"}", "null", "null" },
+        { "{\"type\":\"array\"}", "['a', 1", "\"['a', 1\"" },
+        { "{\"type\":\"array\"}", "[1,,2]", "\"[1,,2]\"" },
+        { "{\"type\":\"array\"}", "['\\u00e9\\x41\\n\\q']",
+          "[\"éA\\n\\\\q\"]" },
+        { "{\"type\":\"array\"}", "[nan]", "\"[nan]\"" },
+        { "{\"type\":\"object\"}", "{None: .5, (1): 2}",
+          "\"{None: .5, (1): 2}\"" },
+        { "{\"$ref\":\"#/$defs/S\"}", "5", "\"5\"" },
+        { "{\"$ref\":\"#/$defs/N\"}", "05", "5" },
+        { "{\"$ref\":\"#/$defs/U\"}", "5", "5" },
+        { "{\"$ref\":\"#/$defs/U\"}", "x", "\"x\"" },
+        { "{\"$ref\":\"#/$defs/U\"}", "5.0", "\"5.0\"" },
+        { "{\"$ref\":\"#/$defs/L\"}", "true", "true" },
+        { "{\"$ref\":\"#/$defs/a~1b~0c\"}", "TRUE", "true" },
+        { "{\"$ref\":\"#/$defs/none\"}", "01", "\"01\"" },
+        { "{\"$ref\":\"http://x/y\"}", "01", "\"01\"" },
+        { "{\"$ref\":\"#/properties/q\"}", "1", "\"1\"" },
+        { "{\"$ref\":\"#/properties/r/anyOf/1\"}", "1.0", "1" },
+        { "{\"$ref\":\"#/$defs/C\"}", "red", "\"red\"" },
+        { "{\"$ref\":\"#/$defs/C\"}", "2.0", "2.0" },
+        { "{\"$ref\":\"#/$defs/C\"}", "2", "2" },
+        { "{\"$ref\":\"#/$defs/C\"}", "null", "null" },
+        { "{\"const\":\"5\"}", "5", "\"5\"" },
+        { "{\"const\":{\"a\":[1,2]}}", "{\"a\": [1.0,2]}", "{\"a\": [1.0,2]}" },
+        { "{\"enum\":[\"a\",\"b\"]}", "c", "\"c\"" },
+        { "{\"type\":\"string\",\"enum\":[\"7\",8]}", "8", "8" },
+        { "{\"type\":\"string\",\"enum\":[\"7\",8]}", "7", "\"7\"" },
+        { "{\"anyOf\":[{\"type\":\"integer\"},{\"minimum\":1}]}", "x",
+          "\"x\"" },
+        { "{\"anyOf\":[{\"type\":\"integer\"},{\"minimum\":1}]}", "01",
+          "\"01\"" },
+        { "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"boolean\"}]}", "01",
+          "1" },
+        { "{\"allOf\":[{\"type\":[\"string\",\"integer\"]},"
+          "{\"type\":[\"integer\",\"null\"]}]}",
+          "01", "1" },
+        { "{\"allOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}", "5",
+          "5" },
+        { "{\"type\":\"integer\",\"anyOf\":[{\"minimum\":1},{}]}", "01", "1" },
+        { "true", "5", "5" },
+        { "{\"type\":\"integer\"}", "1e3", "1000" },
+        { "{\"type\":\"integer\"}", "12.50e1", "125" },
+        { "{\"type\":\"integer\"}", "-0.0", "0" },
+        { "{\"type\":\"integer\"}", "0.001e3", "1" },
+        { "{\"type\":\"integer\"}", "1e-400", "1e-400" },
+        { "{\"type\":\"integer\"}", "'-07'", "-7" },
+        { "{\"type\":\"integer\"}", "\" 8 \"", "8" },
+        { "{\"type\":\"number\"}", ".", "\".\"" },
+        { "{\"type\":\"number\"}", "+", "\"+\"" },
+        { "{\"type\":\"number\"}", "-00", "0" },
+        { "{\"type\":\"number\"}", "1e", "\"1e\"" },
+        { "{\"type\":\"number\"}", ".5e-2", "0.5e-2" },
+        { "{\"type\":\"number\"}", "Infinity", "\"Infinity\"" },
+    };
+    struct phost *h[2] = { host_new("glm47", false),
+                           host_new("glm47_ref", false) };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char tools[1024], text[256], want[256];
+        struct pcase c = { .tools = tools,
+                           .tail = ANSWERING,
+                           .end = SEAM_END_STOP };
+
+        snprintf(tools, sizeof tools,
+                 "[{\"name\":\"f\",\"parameters\":{\"properties\":{\"p\":%s,"
+                 "\"q\":{\"type\":\"string\"},\"r\":{\"anyOf\":[{},{\"type\":"
+                 "\"integer\"}]}}," DEFS "}}]",
+                 cases[i].schema);
+        snprintf(text, sizeof text, TC("f" K("p", "%s")), cases[i].raw);
+        snprintf(want, sizeof want, "{\"p\": %s}", cases[i].json);
+        for (int k = 0; k < 2; k++) {
+            struct pout o = { 0 };
+            struct seam_error err = { 0 };
+
+            cr_assert_eq(
+                phost_parse_steps(h[k], &c, text, strlen(text), 1, &o, &err), 0,
+                "%s: %s", tools, err.text);
+            check_text(cases[i].schema, cases[i].raw, &o.call[0].args, want);
+            cr_expect_eq(o.call[0].n_ends, 1);
+            pout_release(&o);
+        }
+    }
+    host_free(h[0]);
+    host_free(h[1]);
+}
+
+Test(parser, glm47_survives_schemas_made_to_explode)
+{
+    struct phost *h = host_new("glm47", false);
+    struct pcase c = { .tail = ANSWERING, .end = SEAM_END_STOP };
+    struct ptext tools = { 0 };
+    struct pout o = { 0 };
+    struct seam_error err = { 0 };
+    static const char text[] = TC("f" K("p", "01"));
+
+    /* Each refers twice to the next: 2^30 ways through. */
+    ptext_str(&tools, "[{\"name\":\"f\",\"parameters\":{\"$defs\":{");
+    for (int i = 0; i < 30; i++) {
+        char def[128];
+
+        snprintf(def, sizeof def,
+                 "%s\"d%d\":{\"anyOf\":[{\"$ref\":\"#/$defs/d%d\"},"
+                 "{\"$ref\":\"#/$defs/d%d\"}]}",
+                 i ? "," : "", i, i + 1, i + 1);
+        ptext_str(&tools, def);
+    }
+    ptext_str(&tools, ",\"d30\":{\"type\":\"integer\"}},\"properties\":{\"p\":"
+                      "{\"$ref\":\"#/$defs/d0\"}}}}]");
+    c.tools = tools.p;
+    cr_assert_eq(phost_parse(h, &c, text, strlen(text), NULL, 0, &o, &err), 0,
+                 "%s", err.text);
+    check_text("explosion", "args", &o.call[0].args, "{\"p\": \"01\"}");
+    pout_release(&o);
+    ptext_release(&tools);
+    host_free(h);
+}
+
+/* ---- Where reasoning stands ----------------------------------------------- */
+
+Test(parser, the_end_of_the_prompt_tells_the_first_channel)
+{
+    static const struct {
+        const char *tail;
+        bool reasoning;
+    } cases[] = {
+        { "<|user|>a<|assistant|><think>", true },
+        { "<|user|>a<|assistant|><think></think>", false },
+        { "<|user|>a<|assistant|></think>", false },
+        { "<|user|>a<|assistant|>", false },
+        { "", false },
+        { "<|user|>a <think> b<|assistant|></think>", false },
+        { "<|user|></think><|assistant|><think>", true },
+        { "<|assistant|><think>so far", true },
+        { "<|assistant|><think>r</think>use the <think> tag", false },
+        { "<|assistant|><think></think>write <|assistant|> here", false },
+        { "<|assistant|></think>a<|user|>b<|assistant|><think>", true },
+        { "<think>", true },
+        { "x</think>y", false },
+        { "<think>x</think>y", false },
+        { "</think><think>", true },
+    };
+    static const char *const plugins[] = { "glm47", "glm47_ref" };
+
+    for (size_t k = 0; k < 2; k++) {
+        struct phost *h = host_new(plugins[k], false);
+
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct pcase c = { .tail = cases[i].tail, .end = SEAM_END_STOP };
+            struct pout o = { 0 };
+            struct seam_error err = { 0 };
+
+            cr_assert_eq(phost_parse(h, &c, "x", 1, NULL, 0, &o, &err), 0);
+            cr_expect_eq(o.reasoning.n, cases[i].reasoning, "%s: %s",
+                         plugins[k], cases[i].tail);
+            cr_expect_eq(o.content.n, !cases[i].reasoning, "%s: %s", plugins[k],
+                         cases[i].tail);
+            pout_release(&o);
+        }
+        host_free(h);
+    }
+}
+
+/* ---- hermes --------------------------------------------------------------- */
+
+Test(parser, hermes_gives_its_vectors_at_every_cut)
+{
+    static const struct vector cases[] = {
+        { "H call", TC("{\"name\": \"now\", \"arguments\": {}}"), 0, "", "",
+          "now {}", "tool_calls" },
+        { "H lines and text",
+          "a\n<tool_call>\n{\"name\":\"get_weather\",\"arguments\":{\"city\":"
+          "\"</tool_call>\\\"<think>\", \"days\":1.50}}\n</tool_call>\nb",
+          0, "", "a\n\nb",
+          "get_weather {\"city\":\"</tool_call>\\\"<think>\", \"days\":1.50}",
+          "tool_calls" },
+        { "H arguments as text",
+          TC("{\"name\":\"now\",\"arguments\":\"{\\\"a\\\": 1}\"}"), 0, "", "",
+          "now {\"a\": 1}", "tool_calls" },
+        { "H no arguments", TC("{\"name\":\"now\"}"), 0, "", "", "now {}",
+          "tool_calls" },
+        { "H several",
+          TC("{\"name\":\"now\"}") "\n" TC("{\"name\":\"now\"}") "\n", 0, "",
+          "", "now {}\nnow {}", "tool_calls" },
+        { "H end missing",
+          "<tool_call>{\"name\":\"now\"}<tool_call>{\"name\":\"now\"}", 0, "",
+          "", "now {}\nnow {}", "tool_calls" },
+        { "H no JSON", TC("now") " x", 0, "", TC("now") " x", "", "stop" },
+        { "H bad JSON", TC("{\"name\": now}") " x", 0, "",
+          TC("{\"name\": now}") " x", "", "stop" },
+        { "H arguments no object", TC("{\"name\":\"now\",\"arguments\":5}"), 0,
+          "", TC("{\"name\":\"now\",\"arguments\":5}"), "", "stop" },
+        { "H unknown", TC("{\"name\":\"nope\"}") "x", 0, "", "x", "", "stop" },
+        { "H unknown, forwarded", TC("{\"name\":\"nope\"}"), FORWARD, "", "",
+          "nope {}", "tool_calls" },
+        { "H reasoning", "<think>r " TC("x") "</think>\n\nc", 0, "r " TC("x"),
+          "\n\nc", "", "stop" },
+        { "H call in reasoning", "<think>r" TC("{\"name\":\"now\"}") "c", 0,
+          "r", "c", "now {}", "tool_calls" },
+        { "H not wanted", "a" TC("{\"name\":\"now\"}") "b", NONE, "", "ab", "",
+          "stop" },
+        { "H one", TC("{\"name\":\"now\"}") TC("{\"name\":\"now\"}"), ONE, "",
+          "", "now {}", "tool_calls" },
+        { "H no tools", TC("{\"name\":\"now\"}"), NO_TOOLS, "",
+          TC("{\"name\":\"now\"}"), "", "stop" },
+        { "H cut", "a<tool_call>{\"name\":\"now\"", CUT, "", "a", "",
+          "length" },
+        { "H cut in reasoning", "<think>a<tool_call>{\"na", CUT,
+          "a<tool_call>{\"na", "", "", "length" },
+        { "H never closed", "a<tool_call>{\"name\":\"no", 0, "",
+          "a<tool_call>{\"name\":\"no", "", "stop" },
+        { "H half an end", "<tool_call>{\"name\":\"now\"}</tool_c", 0, "", "",
+          "now {}", "tool_calls" },
+    };
+    struct phost *h[2] = { host_new("hermes", false),
+                           host_new("hermes", true) };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct vector *v = &cases[i];
+        struct phost *host = h[!!(v->how & FORWARD)];
+        struct pcase c = case_of(v);
+        size_t n = strlen(v->text);
+        struct seam_error err = { 0 };
+        struct pout whole = { 0 };
+
+        c.tail = "<|im_start|>assistant\n";
+        cr_assert_eq(phost_parse(host, &c, v->text, n, NULL, 0, &whole, &err),
+                     0);
+        check_vector(v, &whole);
+        for (size_t at = 0; at <= n; at++) {
+            struct pout o = { 0 };
+
+            cr_assert_eq(phost_parse(host, &c, v->text, n, &at, 1, &o, &err),
+                         0);
+            check_same(v->id, "a cut at", at, &whole, &o);
+            pout_release(&o);
+        }
+        pout_release(&whole);
+    }
+    host_free(h[0]);
+    host_free(h[1]);
+}
+
+/* ---- What holds for every parser ------------------------------------------ */
+
+static const char *const all_plugins[] = { "glm47", "glm47_ref", "hermes",
+                                           "none" };
+#define N_PLUGINS (sizeof all_plugins / sizeof *all_plugins)
+
+/* xorshift64*, so that a seed means the same everywhere. */
+static uint32_t draw(uint64_t *state, uint32_t below)
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return (uint32_t)((*state * 2685821657736338717u) >> 33) % below;
+}
+
+/* Text made of what parsers look for, and of bytes that are no text at all. */
+static void random_output(uint64_t *state, struct ptext *t)
+{
+    static const char *const pieces[] = {
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "</tool_call>",
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "<tool_",
+        "</",
+        "<",
+        "</arg_",
+        "get_weather",
+        "now",
+        "set",
+        "city",
+        "days",
+        "i",
+        "s",
+        "a",
+        " ",
+        "\n",
+        "x",
+        "42",
+        "0.5",
+        "[1, 'a']",
+        "{\"a\": 1}",
+        "null",
+        "True",
+        "\"",
+        "\\",
+        "\xe6",
+        "\x9d\xb1",
+        "\xff",
+        "東",
+        "😀",
+        "get_wea",
+        "nope",
+        "{\"name\": \"now\"}",
+        "{\"name\": \"now\", \"arguments\": {\"a\": ",
+        "}",
+        "b c d",
+    };
+    uint32_t n = draw(state, 24);
+
+    ptext_str(t, "");
+    for (uint32_t i = 0; i < n; i++)
+        ptext_str(t, pieces[draw(state, sizeof pieces / sizeof *pieces)]);
+}
+
+static void random_case(uint64_t *state, struct pcase *c)
+{
+    static const char *const tails[] = { THINKING, ANSWERING,
+                                         "<|im_start|>assistant\n" };
+
+    *c = (struct pcase){ .tools = draw(state, 8) ? spec_tools : NULL,
+                         .tail = tails[draw(state, 3)],
+                         .flags = draw(state, 3) ? 0 : draw(state, 4),
+                         .end = draw(state, 2) ? SEAM_END_STOP : SEAM_END_CUT };
+}
+
+Test(parser, every_plugin_gives_the_same_events_however_fed)
+{
+    for (size_t k = 0; k < N_PLUGINS; k++) {
+        struct phost *h = host_new(all_plugins[k], k % 2);
+
+        for (uint64_t seed = 1; seed <= 1500; seed++) {
+            uint64_t state = seed * 0x9e3779b97f4a7c15u;
+            struct ptext text = { 0 };
+            struct pout whole = { 0 };
+            struct seam_error err = { 0 };
+            struct pcase c;
+            char id[64];
+
+            random_output(&state, &text);
+            random_case(&state, &c);
+            snprintf(id, sizeof id, "%s, seed %llu", all_plugins[k],
+                     (unsigned long long)seed);
+            cr_assert_eq(
+                phost_parse(h, &c, text.p, text.n, NULL, 0, &whole, &err), 0);
+            cr_expect_eq(whole.n_bad, 0, "%s: events out of order", id);
+            cr_expect_eq(whole.n_empty, 0, "%s: empty events", id);
+            cr_expect(whole.whole_characters, "%s: half a character", id);
+            for (size_t step = 1; step < 14; step += 1 + step / 4) {
+                struct pout o = { 0 };
+
+                cr_assert_eq(
+                    phost_parse_steps(h, &c, text.p, text.n, step, &o, &err),
+                    0);
+                check_same(id, "pieces of", step, &whole, &o);
+                cr_expect(o.whole_characters, "%s: half a character", id);
+                pout_release(&o);
+            }
+            pout_release(&whole);
+            ptext_release(&text);
+        }
+        host_free(h);
+    }
+}
+
+static void check_equal(const char *id, const char *what, const struct ptext *a,
+                        const struct ptext *b)
+{
+    cr_expect(a->n == b->n && (!a->n || !memcmp(a->p, b->p, a->n)),
+              "%s: %s is [%s], the reference says [%s]", id, what,
+              a->p ? a->p : "", b->p ? b->p : "");
+}
+
+Test(parser, glm47_and_its_reference_agree)
+{
+    struct phost *a = host_new("glm47", false);
+    struct phost *b = host_new("glm47_ref", false);
+
+    for (uint64_t seed = 1; seed <= 4000; seed++) {
+        uint64_t state = seed * 0xd1342543de82ef95u;
+        struct ptext text = { 0 };
+        struct pout x = { 0 }, y = { 0 };
+        struct seam_error err = { 0 };
+        struct pcase c;
+        char id[128];
+
+        random_output(&state, &text);
+        random_case(&state, &c);
+        snprintf(id, sizeof id, "seed %llu", (unsigned long long)seed);
+        cr_assert_eq(phost_parse(a, &c, text.p, text.n, NULL, 0, &x, &err), 0);
+        cr_assert_eq(phost_parse(b, &c, text.p, text.n, NULL, 0, &y, &err), 0);
+        check_equal(id, "reasoning", &x.reasoning, &y.reasoning);
+        check_equal(id, "content", &x.content, &y.content);
+        cr_expect_eq(x.n_calls, y.n_calls, "%s: %u calls, expected %u", id,
+                     x.n_calls, y.n_calls);
+        for (uint32_t i = 0; i < x.n_calls && i < PMAX_CALLS; i++) {
+            check_equal(id, "name", &x.call[i].name, &y.call[i].name);
+            check_equal(id, "arguments", &x.call[i].args, &y.call[i].args);
+            cr_expect_eq(x.call[i].n_ends, y.call[i].n_ends, "%s", id);
+        }
+        pout_release(&x);
+        pout_release(&y);
+        ptext_release(&text);
+    }
+    host_free(a);
+    host_free(b);
+}
+
+Test(parser, a_sink_that_refuses_is_obeyed_at_once)
+{
+    static const char text[] = "r</think>c" TC(
+        "now" K("a", "1")) "d"
+                           "<tool_call>{\"name\":\"now\"}</tool_call>";
+
+    for (size_t k = 0; k < N_PLUGINS; k++) {
+        struct phost *h = host_new(all_plugins[k], false);
+        struct pcase c = { .tools = spec_tools,
+                           .tail = THINKING,
+                           .end = SEAM_END_STOP };
+        struct seam_error err = { 0 };
+        uint32_t n = 1000;
+
+        for (uint32_t stop = 1; stop <= n; stop++) {
+            struct pout o = { .stop_after = stop };
+            int rc = phost_parse_steps(h, &c, text, strlen(text), 4, &o, &err);
+
+            if (rc == 0)
+                n = o.n_events;
+            else
+                cr_expect_eq(rc, 1234, "%s: %d", all_plugins[k], rc);
+            cr_expect_eq(o.n_events, stop <= n ? stop : n,
+                         "%s: %u events after the refusal of number %u",
+                         all_plugins[k], o.n_events, stop);
+            pout_release(&o);
+        }
+        cr_expect_geq(n, 1);
+        cr_expect_lt(n, 1000);
+        host_free(h);
+    }
+}
+
+Test(parser, two_streams_do_not_disturb_each_other)
+{
+    for (size_t k = 0; k < N_PLUGINS; k++) {
+        struct phost *h = host_new(all_plugins[k], false);
+        struct seam_parse_opts opts = {
+            .size = sizeof opts, .prompt_tail = { THINKING, strlen(THINKING) }
+        };
+        struct seam_error err = { 0 };
+        struct pout out[2] = { 0 };
+        void *stream[2] = { NULL, NULL };
+
+        for (int i = 0; i < 2; i++) {
+            struct seam_sink sink = phost_sink(&out[i]);
+
+            cr_assert_eq(
+                h->parser->open(h->self, &opts, &sink, &stream[i], &err), 0);
+        }
+        h->parser->feed(stream[0], 0, NULL, (struct seam_str){ "a</th", 5 });
+        h->parser->feed(stream[1], 0, NULL, (struct seam_str){ "b", 1 });
+        h->parser->feed(stream[0], 0, NULL, (struct seam_str){ "ink>c", 5 });
+        h->parser->finish(stream[1], SEAM_END_CUT);
+        h->parser->close(stream[1]);
+        h->parser->finish(stream[0], SEAM_END_STOP);
+        h->parser->close(stream[0]);
+        if (strcmp(all_plugins[k], "none") &&
+            strcmp(all_plugins[k], "hermes")) {
+            check_text(all_plugins[k], "reasoning", &out[0].reasoning, "a");
+            check_text(all_plugins[k], "content", &out[0].content, "c");
+            check_text(all_plugins[k], "reasoning", &out[1].reasoning, "b");
+        }
+        pout_release(&out[0]);
+        pout_release(&out[1]);
+        host_free(h);
+    }
+}
+
+Test(parser, tools_that_are_no_list_are_refused)
+{
+    static const char *const bad[] = { "{", "{}", "[", "[{\"name\":\"\xff\"}]",
+                                       "7" };
+
+    for (size_t k = 0; k < 3; k++) {
+        struct phost *h = host_new(all_plugins[k], false);
+
+        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+            struct pcase c = { .tools = bad[i], .end = SEAM_END_STOP };
+            struct pout o = { 0 };
+            struct seam_error err = { 0 };
+
+            cr_expect_eq(phost_parse(h, &c, "x", 1, NULL, 0, &o, &err),
+                         SEAM_EDATA, "%s: %s", all_plugins[k], bad[i]);
+            cr_expect(!strncmp(err.text, "tools: ", 7), "%s", err.text);
+            pout_release(&o);
+        }
+        host_free(h);
+    }
+}
+
+Test(parser, an_undeclared_tool_is_logged_and_counted)
+{
+    struct phost *h = host_new("glm47", false);
+    struct pcase c = { .tools = spec_tools,
+                       .tail = ANSWERING,
+                       .end = SEAM_END_STOP };
+    static const char text[] = TC("nope" K("a", "1")) "<tool_call>now";
+    struct pout o = { 0 };
+    struct seam_error err = { 0 };
+
+    cr_assert_eq(phost_parse(h, &c, text, strlen(text), NULL, 0, &o, &err), 0);
+    cr_expect(strstr(h->log.p, "WARN a call of nope, which is no tool"), "%s",
+              h->log.p);
+    cr_expect_eq(h->counter[0], 1, "dropped: %llu",
+                 (unsigned long long)h->counter[0]);
+    cr_expect_eq(h->counter[1], 1, "repaired: %llu",
+                 (unsigned long long)h->counter[1]);
+    pout_release(&o);
+    host_free(h);
+}
+
+/* Inputs on which anything quadratic would outlast the test's time limit many
+ * times over. */
+Test(parser, large_outputs_byte_by_byte_are_read)
+{
+    static const struct {
+        const char *before, *again, *after;
+        size_t times;
+    } cases[] = {
+        { "", "<tool_call>", "", 100000 },
+        { "", "<", "", 1000000 },
+        { "<tool_call>", " ", "", 1000000 },
+        { "<tool_call>get_weather", "c", "</arg_key>", 1000000 },
+        { "<tool_call>now"
+          "<arg_key>a</arg_key><arg_value>x</arg_value>",
+          "\n", "y</arg_value></tool_call>", 1000000 },
+        { "<tool_call>write_file<arg_key>path</arg_key><arg_value>",
+          "</arg_value> ", "", 100000 },
+        { "<tool_call>write_file<arg_key>path</arg_key><arg_value>", "\"", "",
+          1000000 },
+        { "<tool_call>set<arg_key>a</arg_key><arg_value>[0", ",0", "]",
+          500000 },
+        { "<tool_call>now", "<arg_key>a</arg_key><arg_value>1</arg_value>",
+          "</tool_call>", 20000 },
+        { "", TC("now"), "", 20000 },
+        { "<tool_call>{\"name\":\"now\",\"arguments\":{\"a\":\"",
+          "x</tool_call>", "\"}}</tool_call>", 100000 },
+        { "</think>", " \n", "", 500000 },
+    };
+    static const char *const plugins[] = { "glm47", "hermes", "none" };
+
+    for (size_t k = 0; k < 3; k++) {
+        struct phost *h = host_new(plugins[k], false);
+
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct seam_parse_opts opts = {
+                .size = sizeof opts, .tools = { spec_tools, strlen(spec_tools) }
+            };
+            struct ptext text = { 0 };
+            uint64_t bytes = 0;
+            struct seam_sink sink = phost_counter(&bytes);
+            struct seam_error err = { 0 };
+            void *stream = NULL;
+
+            ptext_str(&text, cases[i].before);
+            for (size_t t = 0; t < cases[i].times; t++)
+                ptext_str(&text, cases[i].again);
+            ptext_str(&text, cases[i].after);
+            cr_assert_eq(h->parser->open(h->self, &opts, &sink, &stream, &err),
+                         0);
+            for (size_t at = 0; at < text.n; at++)
+                cr_assert_eq(
+                    h->parser->feed(stream, 0, NULL,
+                                    (struct seam_str){ text.p + at, 1 }),
+                    0);
+            cr_expect_eq(h->parser->finish(stream, SEAM_END_STOP), 0);
+            h->parser->close(stream);
+            ptext_release(&text);
+        }
+        host_free(h);
+    }
+}
+
+/* As many different keys, tools and arguments as an output may hold. */
+Test(parser, many_keys_and_many_tools_are_read)
+{
+    struct phost *h = host_new("glm47", false);
+    struct pcase c = { .tail = ANSWERING, .end = SEAM_END_STOP };
+    struct ptext tools = { 0 }, text = { 0 };
+    struct pout o = { 0 };
+    struct seam_error err = { 0 };
+    char s[128];
+
+    ptext_str(&tools, "[{\"name\":\"t\"}");
+    for (int i = 0; i < 10000; i++) {
+        snprintf(s, sizeof s, ",{\"name\":\"tool_%d\"}", i);
+        ptext_str(&tools, s);
+    }
+    ptext_str(&tools, "]");
+    ptext_str(&text, "<tool_call>tool_9999");
+    for (int i = 0; i < 50000; i++) {
+        snprintf(s, sizeof s, K("k%d", "%d"), i % 49999, i);
+        ptext_str(&text, s);
+    }
+    ptext_str(&text, "</tool_call>");
+    c.tools = tools.p;
+    cr_assert_eq(phost_parse(h, &c, text.p, text.n, NULL, 0, &o, &err), 0);
+    cr_expect_eq(o.n_calls, 1);
+    cr_expect_str_eq(o.call[0].name.p, "tool_9999");
+    cr_expect_str_eq(o.call[0].args.p + o.call[0].args.n - 16,
+                     "\"k49998\": 49998}");
+    pout_release(&o);
+    ptext_release(&tools);
+    ptext_release(&text);
+    host_free(h);
 }

@@ -14,8 +14,10 @@ struct renderer {
     const struct seam_sink *out;
     int rc; /* first refusal of the sink, or ENOMEM; then nothing is sent */
     bool clears;
-    bool thinks;       /* the request does not switch thinking off */
-    size_t after_user; /* index of the first message behind the last user's */
+    bool thinks;         /* the request does not switch thinking off */
+    size_t after_user;   /* index of the first message behind the last user's */
+    struct named *named; /* [n_named] tools by name, once they are asked for  */
+    size_t n_named;
     struct tbuf line;
 };
 
@@ -284,16 +286,68 @@ static void resumed(struct renderer *x, const struct chat_msg *given)
 
 /* ---- Tool results --------------------------------------------------------- */
 
+/* A tool on the list that finds tools by name. */
+struct named {
+    struct seam_str name;
+    size_t pos; /* among the request's tools */
+    const struct jt_value *function;
+};
+
+static int by_tool_name(const void *a, const void *b)
+{
+    const struct named *x = a, *y = b;
+    int c = text_order(x->name, y->name);
+
+    return c ? c : (x->pos > y->pos) - (x->pos < y->pos);
+}
+
+/* Fill x->named, once. */
+static bool name_tools(struct renderer *x)
+{
+    const struct jt_value *tools = x->r->tools;
+
+    if (x->named || !tools)
+        return x->named;
+    x->named = malloc(tools->count * sizeof *x->named);
+    if (!x->named) {
+        x->rc = x->rc ? x->rc : SEAM_ENOMEM;
+        return false;
+    }
+    for (const struct jt_value *t = tools->first; t; t = t->next) {
+        const struct jt_value *f = chat_function(t);
+
+        x->named[x->n_named] = (struct named){ .name = jt_get(f, "name")->s,
+                                               .pos = x->n_named,
+                                               .function = f };
+        x->n_named++;
+    }
+    qsort(x->named, x->n_named, sizeof *x->named, by_tool_name);
+    return true;
+}
+
+/* The declarations of all tools of this name. */
+static void disclose(struct renderer *x, struct seam_str name)
+{
+    size_t lo = 0, hi = x->n_named;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (text_order(x->named[mid].name, name) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (; lo < x->n_named && text_same(x->named[lo].name, name); lo++)
+        json(x, x->named[lo].function, inner_keys, "\n");
+}
+
 static void disclosed(struct renderer *x, const struct jt_value *refs)
 {
     prose(x, "<tools>\n");
-    for (const struct jt_value *ref = refs->first; ref; ref = ref->next) {
-        const struct jt_value *name = jt_get(ref, "name"), *t;
-
-        for (t = x->r->tools ? x->r->tools->first : NULL; t; t = t->next)
-            if (text_same(jt_get(chat_function(t), "name")->s, name->s))
-                json(x, chat_function(t), inner_keys, "\n");
-    }
+    if (name_tools(x))
+        for (const struct jt_value *r = refs->first; r; r = r->next)
+            disclose(x, jt_get(r, "name")->s);
     prose(x, "</tools>");
 }
 
@@ -458,6 +512,7 @@ int glm_render(void *self, struct seam_str request, const struct seam_sink *out,
     if (rc == SEAM_ENOMEM)
         plug_fail(err, rc, "request: out of memory");
 out:
+    free(x.named);
     tbuf_release(&x.line);
     chat_release(&r);
     return rc;
