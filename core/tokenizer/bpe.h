@@ -16,13 +16,7 @@
 
 struct seam_piece {
     uint32_t at, len; /* in arena; len 0: the id is not in use */
-    uint32_t flags;   /* SEAM_TOKEN_*, SEAM_PIECE_* */
-};
-
-enum {
-    /* Spelled in letters that stand for no byte: decodes to its own text, and
-     * no input ever becomes it. */
-    SEAM_PIECE_LITERAL = 1u << 16
+    uint32_t flags;   /* SEAM_TOKEN_* */
 };
 
 /* (left id, right id) to the rank of their merge.  Slots are a power of two,

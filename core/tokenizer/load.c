@@ -66,10 +66,8 @@ static int load_expect(struct load *l, const char *where, const char *key,
 
     if (json_is_string(found))
         return seam_fail(
-            l->err, SEAM_EDATA,
-            "%s: %s%s%s is \"%.*s\", expected "
-            "%s",
-            l->name, where, dot, key,
+            l->err, SEAM_EDATA, "%s: %s%s%s is \"%.*s\", expected %s", l->name,
+            where, dot, key,
             shown(json_string_value(found), json_string_length(found)),
             json_string_value(found), expected);
     return seam_fail(l->err, SEAM_EDATA, "%s: %s%s%s is %s, expected %s",
@@ -142,8 +140,7 @@ static int load_rules(struct load *l, const char *where, const json_t *v,
             r++;
         if (!r->key)
             return seam_fail(l->err, SEAM_EDATA,
-                             "%s: %s%s%.*s is not a key "
-                             "that is known here",
+                             "%s: %s%s%.*s is not a key that is known here",
                              l->name, where, *where ? "." : "",
                              shown(key, strlen(key)), key);
     }
@@ -239,8 +236,8 @@ static int load_pre_tokenizer(struct load *l, const json_t *v)
     list = json_object_get(v, "pretokenizers");
     if (!json_is_array(list) || json_array_size(list) != 2)
         return seam_fail(l->err, SEAM_EDATA,
-                         "%s: pre_tokenizer.pretokenizers "
-                         "is %s of %zu, expected Split and ByteLevel",
+                         "%s: pre_tokenizer.pretokenizers is %s of %zu, "
+                         "expected Split and ByteLevel",
                          l->name, json_kind(list), json_array_size(list));
     rc = load_rules(l, "pre_tokenizer.pretokenizers[0]",
                     json_array_get(list, 0), split_rules);
@@ -334,10 +331,9 @@ static int load_id(struct load *l, const char *where, const char *key,
         return load_expect(l, where, key, v, "an integer");
     if (i < 0 || i >= (json_int_t)SEAM_BPE_MAX_ID)
         return seam_fail(l->err, SEAM_EDATA,
-                         "%s: %s: %.*s is %lld, expected 0 "
-                         "to %u",
-                         l->name, where, shown(key, strlen(key)), key,
-                         (long long)i, SEAM_BPE_MAX_ID - 1);
+                         "%s: %s: %.*s is %lld, expected 0 to %u", l->name,
+                         where, shown(key, strlen(key)), key, (long long)i,
+                         SEAM_BPE_MAX_ID - 1);
     *id = (uint32_t)i;
     return 0;
 }
@@ -368,9 +364,8 @@ static int load_added_check(struct load *l, uint32_t *n_ids)
         if (same && json_integer_value(same) != (json_int_t)id)
             return seam_fail(
                 l->err, SEAM_EDATA,
-                "%s: %s: \"%.*s\" has id %u, "
-                "but %lld in model.vocab",
-                l->name, where,
+                "%s: %s: \"%.*s\" has id %u, but %lld in model.vocab", l->name,
+                where,
                 shown(json_string_value(content), json_string_length(content)),
                 json_string_value(content), id,
                 (long long)json_integer_value(same));
@@ -394,8 +389,7 @@ static int load_added_pieces(struct load *l)
 
         if (b->piece[id].len)
             return seam_fail(l->err, SEAM_EDATA,
-                             "%s: added_tokens[%zu]: id %u "
-                             "is used twice",
+                             "%s: added_tokens[%zu]: id %u is used twice",
                              l->name, i, id);
         if (json_is_true(json_object_get(v, "special")))
             flags |= SEAM_TOKEN_SPECIAL;
@@ -471,9 +465,8 @@ static int load_named(struct load *l)
 
         if (!named_order(&t->named[i], &t->named[i + 1], &t->bpe))
             return seam_fail(l->err, SEAM_EDATA,
-                             "%s: \"%.*s\" is an added "
-                             "token twice",
-                             l->name, shown(t->bpe.arena + s->at, s->len),
+                             "%s: \"%.*s\" is an added token twice", l->name,
+                             shown(t->bpe.arena + s->at, s->len),
                              t->bpe.arena + s->at);
     }
     return 0;
@@ -495,9 +488,7 @@ static int load_vocab_check(struct load *l, uint32_t *n_ids)
             return rc;
         if (!*key)
             return seam_fail(l->err, SEAM_EDATA,
-                             "%s: model.vocab: id %u has "
-                             "no text",
-                             l->name, id);
+                             "%s: model.vocab: id %u has no text", l->name, id);
         if (id >= *n_ids)
             *n_ids = id + 1;
     }
@@ -522,14 +513,15 @@ static int load_vocab(struct load *l)
             continue;
         if (b->piece[id].len)
             return seam_fail(l->err, SEAM_EDATA,
-                             "%s: model.vocab: id %u of "
-                             "\"%.*s\" is used twice",
+                             "%s: model.vocab: id %u of \"%.*s\" is used twice",
                              l->name, id, shown(key, n), key);
         if (load_text(l, n))
             return SEAM_ENOMEM;
         len = seam_spelling_bytes(key, n, l->text);
+        /* A letter that stands for no byte: it decodes to its own text, and no
+         * text becomes it. */
         if (len == SIZE_MAX) {
-            if (seam_bpe_set(b, id, key, n, SEAM_PIECE_LITERAL))
+            if (seam_bpe_set(b, id, key, n, 0))
                 return load_nomem(l);
             l->t->named[l->t->n_named++] = id;
             continue;
@@ -538,15 +530,14 @@ static int load_vocab(struct load *l)
             return load_nomem(l);
         if (!seam_bpe_index(b, id))
             return seam_fail(l->err, SEAM_EDATA,
-                             "%s: model.vocab: \"%.*s\" "
-                             "occurs twice",
-                             l->name, shown(key, n), key);
+                             "%s: model.vocab: \"%.*s\" occurs twice", l->name,
+                             shown(key, n), key);
     }
     for (int i = 0; i < 256; i++)
         if (b->byte[i] == UINT32_MAX)
             return seam_fail(l->err, SEAM_EDATA,
-                             "%s: model.vocab has no "
-                             "ordinary token for the byte 0x%02x",
+                             "%s: model.vocab has no ordinary token for the "
+                             "byte 0x%02x",
                              l->name, (unsigned)i);
     return 0;
 }
@@ -577,8 +568,8 @@ static int load_merge_parts(struct load *l, size_t i, const json_t *v,
             return 0;
     }
     return seam_fail(l->err, SEAM_EDATA,
-                     "%s: model.merges[%zu] is %s, expected "
-                     "two pieces, as a list or with a blank between",
+                     "%s: model.merges[%zu] is %s, expected two pieces, as a "
+                     "list or with a blank between",
                      l->name, i, json_kind(v));
 }
 
@@ -609,8 +600,8 @@ static int load_merges(struct load *l)
             made = seam_bpe_find(b, l->text, n);
         if (made < 0)
             return seam_fail(l->err, SEAM_EDATA,
-                             "%s: model.merges[%zu]: %s \"%.*s\" \"%.*s\""
-                             " is not an ordinary token of model.vocab",
+                             "%s: model.merges[%zu]: %s \"%.*s\" \"%.*s\" is "
+                             "not an ordinary token of model.vocab",
                              l->name, i,
                              id[0] < 0   ? "the first of"
                              : id[1] < 0 ? "the second of"
@@ -661,8 +652,8 @@ static int load_document(struct load *l, const json_t *doc)
     if (n_vocab > SEAM_BPE_MAX_ID || n_merges > SEAM_BPE_MAX_ID ||
         n_added > SEAM_BPE_MAX_ID)
         return seam_fail(l->err, SEAM_EDATA,
-                         "%s: %zu tokens, %zu merges and "
-                         "%zu added tokens, expected at most %u of each",
+                         "%s: %zu tokens, %zu merges and %zu added tokens, "
+                         "expected at most %u of each",
                          l->name, n_vocab, n_merges, n_added, SEAM_BPE_MAX_ID);
     rc = load_vocab_check(l, &n_ids);
     if (!rc)

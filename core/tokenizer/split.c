@@ -205,8 +205,8 @@ static int split_translate(struct seam_buf *out, const char *name,
             translate_outside(&t);
         if (t.bad)
             return seam_fail(err, SEAM_EDATA,
-                             "%s: the regular expression has "
-                             "%s at byte %zu, which is not supported",
+                             "%s: the regular expression has %s at byte %zu, "
+                             "which is not supported",
                              name, t.bad, at);
     }
     return out->failed ? seam_fail(err, SEAM_ENOMEM, "%s: out of memory", name)
@@ -222,8 +222,8 @@ static int split_fail(struct seam_error *err, const char *name, int code,
         return seam_fail(err, SEAM_ENOMEM, "%s: out of memory", name);
     pcre2_get_error_message(code, why, sizeof why);
     return seam_fail(err, SEAM_EDATA,
-                     "%s: the regular expression does not compile: %s (at byte "
-                     "%zu as translated)",
+                     "%s: the regular expression does not compile: %s (at "
+                     "byte %zu as translated)",
                      name, (const char *)why, at);
 }
 
@@ -257,8 +257,8 @@ int seam_split_new(struct seam_split **s, const char *name, const char *pattern,
     pcre2_pattern_info(split->code, PCRE2_INFO_MATCHEMPTY, &empty);
     if (empty) {
         rc = seam_fail(err, SEAM_EDATA,
-                       "%s: the regular expression can match "
-                       "nothing, expected at least one character",
+                       "%s: the regular expression can match nothing, "
+                       "expected at least one character",
                        name);
         goto out;
     }
@@ -381,17 +381,16 @@ int seam_split_next(struct seam_split_pass *q, size_t *from, size_t *to,
         return seam_fail(err, SEAM_ENOMEM, "pre-tokeniser: out of memory");
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
         return seam_fail(err, SEAM_EDATA,
-                         "pre-tokeniser: the regular "
-                         "expression gave up at byte %zu of %zu (PCRE2 error "
-                         "%d)",
+                         "pre-tokeniser: the regular expression gave up at "
+                         "byte %zu of %zu (PCRE2 error %d)",
                          q->at, q->n, rc);
     span = pcre2_get_ovector_pointer(q->w->match);
     if (rc < 0) {
         *to = q->n;
     } else if (span[1] <= span[0] || span[0] < q->at) {
         return seam_fail(err, SEAM_EDATA,
-                         "pre-tokeniser: the regular "
-                         "expression matched nothing at byte %zu",
+                         "pre-tokeniser: the regular expression matched "
+                         "nothing at byte %zu",
                          q->at);
     } else if (span[0] > q->at) {
         *to = span[0];

@@ -259,8 +259,7 @@ int seam_tokenizer_encode(const struct seam_tokenizer *t, const char *p,
 
     if (n > MAX_TEXT)
         return seam_fail(err, SEAM_EDATA,
-                         "tokenizer: %zu bytes of text, "
-                         "expected at most %zu",
+                         "tokenizer: %zu bytes of text, expected at most %zu",
                          n, MAX_TEXT);
     rc = added ? encode_added(&e, 0, p, n) : encode_plain(&e, p, n);
     if (rc)
@@ -299,8 +298,7 @@ int seam_encoder_special(struct seam_encoder *e, const char *p, size_t n,
 
     if (id < 0 || !(seam_tokenizer_flags(e->t, id) & SEAM_TOKEN_ADDED))
         return seam_fail(err, SEAM_EDATA,
-                         "tokenizer: \"%.*s\" is not an added "
-                         "token",
+                         "tokenizer: \"%.*s\" is not an added token",
                          (int)(n < 64 ? n : 64), p);
     rc = seam_encoder_end(e, err);
     if (!rc && seam_ids_add(e->out, id))
