@@ -196,12 +196,20 @@ static void engine_end(struct seam_engine *e, struct seam_gen *g,
     seam_gen_unref(g);
 }
 
+static void page_count(struct seam_engine *e)
+{
+    atomic_store_explicit(&e->stats.pages_used,
+                          e->rt->n_pages - e->n_free_pages,
+                          memory_order_relaxed);
+}
+
 static void page_unref(void *ctx, int32_t page)
 {
     struct seam_engine *e = ctx;
 
     if (--e->page_refs[page] == 0)
         e->free_page[e->n_free_pages++] = page;
+    page_count(e);
 }
 
 static int32_t page_take(struct seam_engine *e)
@@ -209,6 +217,7 @@ static int32_t page_take(struct seam_engine *e)
     int32_t page = e->free_page[--e->n_free_pages];
 
     e->page_refs[page] = 1;
+    page_count(e);
     return page;
 }
 
@@ -908,8 +917,6 @@ static void engine_step(struct seam_engine *e)
     engine_admit(e);
     n_seqs = engine_choose(e);
     atomic_store_explicit(&s->running, e->n_running, memory_order_relaxed);
-    atomic_store_explicit(&s->pages_used, e->rt->n_pages - e->n_free_pages,
-                          memory_order_relaxed);
     if (!n_seqs)
         return;
     for (uint32_t i = 0; i < n_seqs; i++)
@@ -920,8 +927,6 @@ static void engine_step(struct seam_engine *e)
     atomic_fetch_add_explicit(&s->steps, 1, memory_order_relaxed);
     seam_hist_observe(&s->step_tokens, n_tokens);
     atomic_store_explicit(&s->running, e->n_running, memory_order_relaxed);
-    atomic_store_explicit(&s->pages_used, e->rt->n_pages - e->n_free_pages,
-                          memory_order_relaxed);
     engine_moved(e, seam_now_ns());
 }
 

@@ -161,7 +161,7 @@ Test(engine, context_bounds_prompt_and_answer)
 Test(engine, company_and_preemption_change_no_token)
 {
     static const struct seam_flag few_pages[] = { { "engine.cache_bytes",
-                                                    "5000000" } };
+                                                    "2350000" } };
     enum { N = 16, LEN = 120 };
     struct fixture f;
     struct seam_gen_token *alone = malloc(LEN * sizeof *alone);
@@ -341,6 +341,8 @@ Test(engine, logprobs_are_those_of_the_raw_distribution)
 
 Test(engine, cancelled_ones_leave_and_others_go_on)
 {
+    static const struct seam_flag no_prefix[] = { { "engine.prefix_bytes",
+                                                    "0" } };
     struct fixture f;
     struct seam_gen_token t[512];
     struct seam_gen *g[8], *last;
@@ -348,7 +350,7 @@ Test(engine, cancelled_ones_leave_and_others_go_on)
     struct seam_gen_info info;
     bool ended;
 
-    fixture_open(&f, NULL, 0);
+    fixture_open(&f, no_prefix, 1);
     p = params(&f, 400);
     for (int i = 0; i < 8; i++)
         g[i] = submit(&f, &p);
@@ -419,7 +421,7 @@ Test(engine, stop_ends_what_runs)
 Test(engine, load_failure_says_what_and_frees_all)
 {
     static const struct seam_flag wrong[] = { { "engine.cache_bytes",
-                                                "65536" } };
+                                                "1048576" } };
     static char *no_env[] = { NULL };
     struct seam_config c;
     struct seam_log log = { .fd = STDERR_FILENO, .level = SEAM_LOG_ERROR };
