@@ -45,6 +45,7 @@ struct layer {
     float *k_norm, *k_bias;     /* [ID]                                      */
     float *ape;                 /* [kpool][ID]                               */
     struct kern_mat *half;      /* [2 H]       kv_b by head: keys, values    */
+    float *wide;                /* kv_b as floats when it is quantised      */
 };
 
 struct mla {
@@ -741,20 +742,37 @@ static int read_config(struct mla *m, const struct seam_create *c,
     return SEAM_OK;
 }
 
-/* kv_b by head. */
+/* kv_b by head.  Both halves are walked row by row, so a quantised one is
+ * unpacked first. */
 static int split_kv_b(struct layer *l, const struct mla *m,
+                      const struct seam_create *c, uint32_t layer,
                       struct seam_error *err)
 {
     struct kern_mat w = l->kv_b;
+    struct seam_tensor t = { 0 };
+    int rc;
 
-    if (!kern_mat_plain(&w))
-        return plug_fail(err, SEAM_ENOTSUP,
-                         "sparse_mla: kv_b_proj of dtype %u, expected F32, F16 "
-                         "or BF16",
-                         w.dtype);
     l->half = plug_zalloc(host, 2 * (uint64_t)m->heads, sizeof *l->half);
     if (!l->half)
         return plug_fail(err, SEAM_ENOMEM, "sparse_mla: out of memory");
+    if (!kern_mat_plain(&w)) {
+        rc = plug_weight(host, c->model, layer, "self_attn.kv_b_proj", w.n, w.k,
+                         &t, err);
+        if (rc)
+            return rc;
+        l->wide = plug_zalloc(host, (uint64_t)w.n * w.k, sizeof *l->wide);
+        if (!l->wide)
+            return plug_fail(err, SEAM_ENOMEM, "sparse_mla: out of memory");
+        for (uint32_t r = 0; r < w.n; r++)
+            weights_row_f32(&t, r, l->wide + (uint64_t)r * w.k);
+        w = (struct kern_mat){
+            .w = (const unsigned char *)l->wide,
+            .stride = w.k * sizeof *l->wide,
+            .n = w.n,
+            .k = w.k,
+            .dtype = SEAM_F32,
+        };
+    }
     for (uint32_t h = 0; h < m->heads; h++) {
         uint32_t row = h * (m->nope + m->v);
 
@@ -825,7 +843,7 @@ static int read_layer(struct layer *l, const struct mla *m,
     if (!rc)
         rc = read_ape(l, m, c, layer, err);
     if (!rc)
-        rc = split_kv_b(l, m, err);
+        rc = split_kv_b(l, m, c, layer, err);
     return rc;
 }
 
@@ -842,6 +860,7 @@ static void mla_destroy(void *self)
         plug_free(host, m->layer[i].k_bias);
         plug_free(host, m->layer[i].ape);
         plug_free(host, m->layer[i].half);
+        plug_free(host, m->layer[i].wide);
     }
     plug_free(host, m->layer);
     plug_free(host, m->scratch);
