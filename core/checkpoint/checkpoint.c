@@ -180,8 +180,14 @@ static int open_shard(struct seam_checkpoint *c, struct seam_shard *s,
             return rc;
         s->watched = true;
     }
-    return seam_st_parse(&s->h, s->name, s->map.p, s->map.bytes, s->map.bytes,
-                         err);
+    rc = seam_st_parse(&s->h, s->name, s->map.p, s->map.bytes, s->map.bytes,
+                       err);
+    if (s->watched && seam_sigbus_lost(s->slot))
+        return seam_fail(err, SEAM_EDATA,
+                         "%s: was cut, or could not be read, "
+                         "while it was opened",
+                         s->name);
+    return rc;
 }
 
 /* c->entry: what the index says, or all of a single file. */
@@ -386,6 +392,8 @@ int seam_checkpoint_open(struct seam_checkpoint **out, const char *dir,
         goto out;
     }
     c->log = log;
+    for (size_t n = strlen(c->dir); n > 1 && c->dir[n - 1] == '/'; n--)
+        c->dir[n - 1] = 0;
     rc = open_config(c, err);
     if (!rc)
         rc = open_index(c, &index, err);
