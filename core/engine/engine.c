@@ -43,6 +43,7 @@ struct seam_engine {
     struct seam_runtime *rt;
     int32_t eos[MAX_EOS];
     uint32_t n_eos;
+    float temperature, top_p;
 
     /* The thread's own. */
     struct seam_gen **running; /* [n_running], in order of arrival */
@@ -124,6 +125,13 @@ const int32_t *seam_engine_eos(const struct seam_engine *e, uint32_t *n)
 {
     *n = e->n_eos;
     return e->eos;
+}
+
+void seam_engine_defaults(const struct seam_engine *e, float *temperature,
+                          float *top_p)
+{
+    *temperature = e->temperature;
+    *top_p = e->top_p;
 }
 
 const struct seam_loaded *seam_engine_plugin(const struct seam_engine *e,
@@ -953,6 +961,38 @@ static void engine_add_eos_json(struct seam_engine *e, const json_t *v)
         engine_add_eos(e, (int32_t)json_integer_value(item));
 }
 
+/* A number of generation_config.json within [lo, hi], else the preset. */
+static float engine_number(const json_t *root, const char *key, double lo,
+                           double hi, float preset)
+{
+    const json_t *v = json_object_get(root, key);
+    double d = json_number_value(v);
+
+    return json_is_number(v) && d >= lo && d <= hi ? (float)d : preset;
+}
+
+/* generation_config.json: how the checkpoint is meant to be sampled. */
+static void engine_read_generation(struct seam_engine *e)
+{
+    struct seam_str text;
+    struct seam_error err;
+    json_t *root = NULL;
+
+    if (!seam_checkpoint_file(e->rt->model.checkpoint, "generation_config.json",
+                              &text, &err)) {
+        root =
+            seam_json_parse(text.p, text.n, "generation_config.json", 0, &err);
+        if (!root)
+            seam_log(e->log, SEAM_LOG_WARN, "engine", "%s", err.text);
+    }
+    engine_add_eos_json(e, json_object_get(root, "eos_token_id"));
+    e->temperature = engine_number(root, "temperature", 0, 2, 1.0f);
+    e->top_p = engine_number(root, "top_p", 1e-6, 1, 0.95f);
+    if (json_is_false(json_object_get(root, "do_sample")))
+        e->temperature = 0;
+    json_decref(root);
+}
+
 /* The union of what the configs name and of the tokens that open another turn:
  * a config that lists one id must not shrink the set (chat spec, section 1). */
 static void engine_find_eos(struct seam_engine *e)
@@ -960,23 +1000,12 @@ static void engine_find_eos(struct seam_engine *e)
     static const char *const role[] = { "<|endoftext|>", "<|user|>",
                                         "<|observation|>", "<|system|>",
                                         "<|assistant|>" };
-    struct seam_checkpoint *c = e->rt->model.checkpoint;
-    const struct seam_model_config *m = seam_checkpoint_config(c);
+    const struct seam_model_config *m =
+        seam_checkpoint_config(e->rt->model.checkpoint);
     const struct seam_tokenizer *t = e->rt->model.tokenizer;
-    struct seam_str text;
-    struct seam_error err;
 
     for (uint32_t i = 0; i < m->n_eos; i++)
         engine_add_eos(e, m->eos[i]);
-    if (!seam_checkpoint_file(c, "generation_config.json", &text, &err)) {
-        json_t *v =
-            seam_json_parse(text.p, text.n, "generation_config.json", 0, &err);
-
-        if (!v)
-            seam_log(e->log, SEAM_LOG_WARN, "engine", "%s", err.text);
-        engine_add_eos_json(e, json_object_get(v, "eos_token_id"));
-        json_decref(v);
-    }
     for (size_t i = 0; i < sizeof role / sizeof *role; i++) {
         int32_t id = seam_tokenizer_id(t, role[i], strlen(role[i]));
 
@@ -1082,6 +1111,7 @@ static int engine_load(struct seam_engine *e, struct seam_error *err)
         return seam_fail(err, SEAM_ENOENT, "%s: no tokenizer.json",
                          e->config->model.path);
     engine_find_eos(e);
+    engine_read_generation(e);
     rc = engine_alloc(e, err);
     if (!rc)
         rc = engine_warm_up(e, err);

@@ -82,6 +82,10 @@ uint32_t seam_engine_vocab(const struct seam_engine *e);
 /* Ids that end a generation: union of generation_config.json, config.json and
  * the role tokens (chat spec, section 1). */
 const int32_t *seam_engine_eos(const struct seam_engine *e, uint32_t *n);
+/* Sampling that the checkpoint ships in generation_config.json, for requests
+ * that say nothing of it. */
+void seam_engine_defaults(const struct seam_engine *e, float *temperature,
+                          float *top_p);
 const struct seam_loaded *seam_engine_plugin(const struct seam_engine *e,
                                              enum seam_role role);
 

@@ -27,7 +27,7 @@ void seam_answer_limits(struct seam_http *h, struct seam_request_limits *l)
     l->max_n = s->config->server.max_n < SEAM_MAX_N
                    ? (uint32_t)s->config->server.max_n
                    : SEAM_MAX_N;
-    seam_server_defaults(s, &l->temperature, &l->top_p);
+    seam_engine_defaults(seam_server_engine(s), &l->temperature, &l->top_p);
 }
 
 int seam_answer_model(struct seam_http *h, const char *name, const char **out,

@@ -342,8 +342,7 @@ int seam_server_bind(struct seam_server **out, const struct seam_config *c,
     s->log = log;
     s->listen_fd = -1;
     s->started = time(NULL);
-    pthread_mutex_init(&s->defaults_lock, NULL);
-    rc = seam_auth_init(&s->auth, c, err);
+        rc = seam_auth_init(&s->auth, c, err);
     if (!rc)
         rc = server_listen(s, &a, err);
     if (!rc) {
@@ -401,8 +400,7 @@ void seam_server_stop(struct seam_server *s)
     if (s->listen_fd >= 0)
         close(s->listen_fd);
     seam_auth_release(&s->auth);
-    pthread_mutex_destroy(&s->defaults_lock);
-    free(s);
+        free(s);
 }
 
 /* ---- State --------------------------------------------------------------- */
@@ -449,45 +447,4 @@ bool seam_server_knows_model(const struct seam_server *s, const char *name)
         if (!strcmp(name, s->config->model.aliases.v[i]))
             return true;
     return false;
-}
-
-/* The two settings that generation_config.json gives, when it does. */
-static void server_read_defaults(struct seam_server *s)
-{
-    const struct seam_checkpoint *ck =
-        seam_engine_checkpoint(seam_server_engine(s));
-    struct seam_str text;
-    const json_t *v;
-    json_t *root;
-    double d;
-
-    s->temperature = 1.0f;
-    s->top_p = 0.95f;
-    if (!ck || seam_checkpoint_file((struct seam_checkpoint *)ck,
-                                    "generation_config.json", &text, NULL))
-        return;
-    root = json_loadb(text.p, text.n, 0, NULL);
-    v = json_object_get(root, "temperature");
-    d = json_number_value(v);
-    if (json_is_number(v) && d >= 0 && d <= 2)
-        s->temperature = (float)d;
-    v = json_object_get(root, "top_p");
-    d = json_number_value(v);
-    if (json_is_number(v) && d > 0 && d <= 1)
-        s->top_p = (float)d;
-    if (json_is_false(json_object_get(root, "do_sample")))
-        s->temperature = 0;
-    json_decref(root);
-}
-
-void seam_server_defaults(struct seam_server *s, float *temperature,
-                          float *top_p)
-{
-    pthread_mutex_lock(&s->defaults_lock);
-    if (!s->defaults_known)
-        server_read_defaults(s);
-    s->defaults_known = true;
-    *temperature = s->temperature;
-    *top_p = s->top_p;
-    pthread_mutex_unlock(&s->defaults_lock);
 }

@@ -39,9 +39,6 @@ struct seam_server {
     _Atomic uint64_t cancelled; /* requests whose client left               */
     _Atomic uint64_t repairs;   /* calls cut short or dropped               */
 
-    pthread_mutex_t defaults_lock; /* the members below                       */
-    bool defaults_known;
-    float temperature, top_p; /* of generation_config.json               */
 };
 
 /* The engine when it serves, or NULL. */
@@ -58,9 +55,5 @@ const char *seam_server_unready(struct seam_server *s);
 const char *seam_server_model(const struct seam_server *s);
 /* True when a request may name the model so. */
 bool seam_server_knows_model(const struct seam_server *s, const char *name);
-
-/* Sampling defaults that the checkpoint ships. */
-void seam_server_defaults(struct seam_server *s, float *temperature,
-                          float *top_p);
 
 #endif

@@ -1,0 +1,193 @@
+/* seam serve: bind, load, answer, and leave in order. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+#include "core/cli/cli.h"
+#include "core/cli/progress.h"
+#include "core/engine/engine.h"
+#include "core/server/server.h"
+
+/* How long the engine may take to end its step after everything was cancelled.
+ * A plugin that hangs must not keep the process from leaving. */
+#define LAST_RESORT_S 10
+
+#define POLL_MS       50
+
+/* From the second signal on nothing is orderly any more. */
+static void serve_exit_now(int sig)
+{
+    static const char text[] = "seam: leaving at once\n";
+    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+
+    (void)n;
+    _exit(sig == SIGALRM ? 1 : 128 + sig);
+}
+
+static void serve_arm_exit(void)
+{
+    struct sigaction a = { .sa_handler = serve_exit_now };
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGALRM);
+    sigaction(SIGTERM, &a, NULL);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGALRM, &a, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* Wait for a signal or the timeout; 0 when none came. */
+static int serve_poll(const sigset_t *set, int timeout_ms)
+{
+    struct timespec t = { .tv_sec = timeout_ms / 1000,
+                          .tv_nsec = timeout_ms % 1000 * 1000000L };
+    int sig = sigtimedwait(set, NULL, &t);
+
+    return sig < 0 ? 0 : sig;
+}
+
+/* Until a signal, or until the engine fails.  Returns the signal, 0 for failed;
+ * *err then says why. */
+static int serve_wait(struct seam_engine *e, const struct seam_log *log,
+                      const char *url, const sigset_t *set,
+                      struct seam_error *err)
+{
+    uint64_t start = seam_now_ns();
+    bool said_ready = false;
+
+    for (;;) {
+        enum seam_engine_state state = seam_engine_wait_loaded(e, 0, err);
+        int sig = serve_poll(set, POLL_MS);
+
+        if (sig)
+            return sig;
+        if (state == SEAM_ENGINE_FAILED)
+            return 0;
+        if (state == SEAM_ENGINE_READY && !said_ready) {
+            said_ready = true;
+            seam_log(log, SEAM_LOG_INFO, "server",
+                     "ready after %.2f s: %s/v1/chat/completions",
+                     (double)(seam_now_ns() - start) / 1e9, url);
+        }
+    }
+}
+
+/* Let running work end within drain_timeout_ms. */
+static void serve_drain(struct seam_server *s, struct seam_engine *e,
+                        const struct seam_config *c, const struct seam_log *log)
+{
+    uint64_t until =
+        seam_now_ns() + (uint64_t)c->server.drain_timeout_ms * 1000000u;
+    struct timespec pause = { .tv_nsec = POLL_MS * 1000000L };
+
+    while (seam_engine_active(e) || seam_server_active(s)) {
+        if (seam_now_ns() >= until) {
+            seam_log(log, SEAM_LOG_WARN, "server",
+                     "%u requests did not end within server.drain_timeout_ms "
+                     "= %lld and are cut",
+                     seam_server_active(s),
+                     (long long)c->server.drain_timeout_ms);
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int serve(const struct seam_config *c, const struct seam_log *log)
+{
+    struct seam_progress progress;
+    struct seam_engine_opts eo = {
+        .config = c,
+        .log = log,
+        .progress = seam_progress_show,
+        .progress_ctx = &progress,
+    };
+    struct seam_server *server = NULL;
+    struct seam_engine *engine = NULL;
+    struct seam_error err;
+    sigset_t set;
+    int rc, sig;
+
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    seam_progress_init(&progress, log);
+
+    rc = seam_server_bind(&server, c, log, &err);
+    if (rc)
+        return seam_cli_fail(&err);
+    rc = seam_engine_start(&engine, &eo, &err);
+    if (!rc)
+        rc = seam_server_start(server, engine, &err);
+    if (rc) {
+        seam_cli_fail(&err);
+        goto out;
+    }
+    seam_log(log, SEAM_LOG_INFO, "server", "listening on %s",
+             seam_server_url(server));
+    sig = serve_wait(engine, log, seam_server_url(server), &set, &err);
+    serve_arm_exit();
+    if (sig) {
+        seam_log(log, SEAM_LOG_INFO, "server", "%s: draining",
+                 sig == SIGTERM ? "SIGTERM" : "SIGINT");
+        seam_server_drain(server);
+        seam_engine_drain(engine);
+        serve_drain(server, engine, c, log);
+    } else {
+        rc = seam_cli_fail(&err);
+    }
+out:
+    alarm(LAST_RESORT_S);
+    if (engine)
+        seam_engine_stop(engine);
+    seam_server_stop(server);
+    seam_engine_free(engine);
+    alarm(0);
+    if (!rc)
+        seam_log(log, SEAM_LOG_INFO, "server", "stopped");
+    return rc ? 1 : 0;
+}
+
+int seam_cli_serve(int argc, char **argv)
+{
+    struct seam_cli_opts o = { 0 };
+    struct seam_config c = { 0 };
+    struct seam_log log;
+    struct seam_error err;
+    bool print = false;
+    int rc = 0;
+
+    for (int i = 0; i < argc && !rc; i++) {
+        int took = seam_cli_option(&o, argc, argv, &i, &err);
+
+        if (took < 0)
+            rc = seam_cli_fail(&err) + 1;
+        else if (!took && !strcmp(argv[i], "--print-config"))
+            print = true;
+        else if (!took)
+            rc = seam_cli_usage("serve", "unknown argument", argv[i]);
+    }
+    if (!rc && seam_cli_load(&o, &c, &log, &err))
+        rc = seam_cli_fail(&err);
+    if (!rc && print) {
+        struct seam_buf text = { 0 };
+
+        seam_config_print(&c, &text);
+        if (text.p)
+            fputs(text.p, stdout);
+        seam_buf_release(&text);
+    } else if (!rc) {
+        rc = serve(&c, &log);
+    }
+    seam_config_release(&c);
+    seam_cli_opts_release(&o);
+    return rc;
+}

@@ -1,0 +1,59 @@
+/* seam: the program's entry, and the only place that ends the process. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/cli/cli.h"
+
+static const char help[] =
+    "seam " SEAM_VERSION ", an LLM server made of plugins\n"
+    "\n"
+    "  seam serve -c FILE [options]     answer over HTTP\n"
+    "  seam run -c FILE -p TEXT         generate in the terminal\n"
+    "  seam inspect DIR [--budget N]    what a checkpoint holds and needs\n"
+    "  seam plugins -c FILE             what the configuration would load\n"
+    "  seam pin FILE.so                 the configuration entry for a plugin\n"
+    "  seam help | --version\n"
+    "\n"
+    "options of serve, run and plugins:\n"
+    "  -c, --config FILE     the configuration\n"
+    "  --set KEY=VALUE       one setting, such as engine.threads=2\n"
+    "  --model DIR           model.path\n"
+    "  --listen HOST:PORT    server.listen\n"
+    "  --insecure            server.insecure: no key for any address\n"
+    "  --threads N           engine.threads\n"
+    "  --log-level LEVEL     log.level: debug, info, warn, error\n"
+    "  --print-config        (serve) show every setting with its origin\n"
+    "\n"
+    "docs/configuration.md lists all settings.\n";
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } command[] = {
+        { "serve", seam_cli_serve },     { "run", seam_cli_run },
+        { "inspect", seam_cli_inspect }, { "plugins", seam_cli_plugins },
+        { "pin", seam_cli_pin },
+    };
+
+    if (argc < 2) {
+        fputs(help, stderr);
+        return 2;
+    }
+    for (size_t i = 0; i < sizeof command / sizeof *command; i++)
+        if (!strcmp(argv[1], command[i].name))
+            return command[i].run(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help") ||
+        !strcmp(argv[1], "-h")) {
+        fputs(help, stdout);
+        return 0;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("seam %s, plugin ABI %d.%d\n", SEAM_VERSION, SEAM_ABI_MAJOR,
+               SEAM_ABI_MINOR);
+        return 0;
+    }
+    fprintf(stderr, "seam: unknown command '%s'; see seam help\n", argv[1]);
+    return 2;
+}
