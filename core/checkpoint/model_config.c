@@ -292,14 +292,17 @@ static int conf_model_type(const struct conf *root, const struct conf *text)
     return 0;
 }
 
-/* The gate's lower bound.  In linear_attn_config HF takes null for -5 unless
- * safe_gate is false, which would be another gate; its flat key has no such
- * rule. */
+/* The gate's lower bound.  In linear_attn_config HF reads "lower_bound" where
+ * the release writes "gate_lower_bound", and takes null for -5 unless safe_gate
+ * is false, which would be another gate; its flat key has no such rule. */
 static int conf_lower_bound(const struct conf *c, bool nested,
                             struct seam_model_config *m)
 {
     const char *key = nested ? "gate_lower_bound" : "linear_lower_bound";
 
+    if (nested && !json_object_get(c->o, key) &&
+        json_object_get(c->o, "lower_bound"))
+        key = "lower_bound";
     if (nested && json_is_null(json_object_get(c->o, key)) &&
         !json_is_false(json_object_get(c->o, "safe_gate"))) {
         m->kda_lower_bound = -5.0f;

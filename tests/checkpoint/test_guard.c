@@ -12,7 +12,7 @@
 
 #define PAGES 16
 
-/* PAGES pages of a file whose bytes are all 1, of which `left` are then left. */
+/* PAGES pages of a file whose bytes are all 1, then cut to `left` pages. */
 static unsigned char *cut_mapping(uint32_t left)
 {
     char path[] = "/tmp/seam-guard-XXXXXX";
@@ -156,7 +156,7 @@ Test(guard, a_sigbus_elsewhere_still_kills)
     for (int sent = 0; sent < 2; sent++) {
         int status = stray(sent);
 
-        /* A sanitizer's handler, which was there before, exits with a report. */
+        /* A sanitizer's handler, which was there before, reports and exits. */
         cr_expect(WIFSIGNALED(status) ? WTERMSIG(status) == SIGBUS
                                       : WEXITSTATUS(status) != 0,
                   "status %#x", (unsigned)status);

@@ -403,6 +403,15 @@ Test(model_config, null_lower_bound_is_minus_five_unless_the_gate_is_another)
     cr_expect_eq(seam_model_config_read(&m, "config.json", root, &err),
                  SEAM_EDATA);
     json_decref(root);
+    root = loaded(NANO);
+    json_object_del(section(root, TEXT ".linear_attn_config"),
+                    "gate_lower_bound");
+    json_object_set_new(section(root, TEXT ".linear_attn_config"),
+                        "lower_bound", json_real(-4.5));
+    cr_assert_eq(seam_model_config_read(&m, "config.json", root, &err), 0, "%s",
+                 err.text);
+    cr_expect_float_eq(m.kda_lower_bound, -4.5f, 0);
+    json_decref(root);
     struct change flat = { TEXT, "linear_lower_bound", "null", "found null" };
 
     check("tests/golden/tiny-bf16", &flat, 1);

@@ -118,6 +118,8 @@ Test(safetensors, an_empty_header_has_no_tensors)
     seam_st_release(&r.h);
 }
 
+/* clang-format cannot lay out strings joined by a macro. */
+/* clang-format off */
 #define T(dtype, shape, span) \
     "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" span "}"
 
@@ -139,14 +141,14 @@ Test(safetensors, refuses_headers_that_lie)
           "overflows" },
         { "{\"a\":" T("U8", "[9223372036854775808]", "[0,0]") "}", 0,
           "expected less than 2^63" },
-        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"a\":" T("F32", "[2]",
-                                                         "[8,16]") "}",
+        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"a\":"
+          T("F32", "[2]", "[8,16]") "}",
           16, "duplicate name \"a\"" },
-        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"a\":" T("I32", "[2]",
-                                                         "[0,8]") "}",
+        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"a\":"
+          T("I32", "[2]", "[0,8]") "}",
           8, "duplicate name \"a\"" },
-        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"\\u0061\":" T("F32", "[2]",
-                                                               "[8,16]") "}",
+        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"\\u0061\":"
+          T("F32", "[2]", "[8,16]") "}",
           16, "duplicate name \"a\"" },
         { "{\"__metadata__\":{},\"__metadata__\":{}}", 0, "duplicate name" },
         { "{\"a\":" T("F32", "[2]", "[0]") "}", 8, "1 data_offsets" },
@@ -160,9 +162,8 @@ Test(safetensors, refuses_headers_that_lie)
         { "{\"a\":" T("F32", "[2]", "[00,8]") "}", 8, "an integer" },
         { "{\"a\":" T("F32", "[2]", "[0,18446744073709551616]") "}", 8,
           "an integer" },
-        { "{\"a\":" T("F32", "[2]",
-                      "[18446744073709551615,"
-                      "18446744073709551615]") "}",
+        { "{\"a\":"
+          T("F32", "[2]", "[18446744073709551615,18446744073709551615]") "}",
           8, "bytes missing" },
         { "{\"a\":" T("F32", "[2]", "{}") "}", 8, "a list" },
         { "{\"a\":" T("F32", "2", "[0,8]") "}", 8, "a list" },
@@ -191,16 +192,14 @@ Test(safetensors, refuses_headers_that_lie)
         { "{\"__metadata__\":{\"a\":1}}", 0, "a string" },
         { "{\"__metadata__\":[]}", 0, "an object" },
         /* the data is not tiled */
-        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"b\":" T("F32", "[2]",
-                                                         "[0,8]") "}",
-          8,
-          "\"b\": data begins at offset 0, "
-          "expected 8" },
-        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"b\":" T("F32", "[2]",
-                                                         "[4,12]") "}",
+        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"b\":"
+          T("F32", "[2]", "[0,8]") "}",
+          8, "\"b\": data begins at offset 0, expected 8" },
+        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"b\":"
+          T("F32", "[2]", "[4,12]") "}",
           12, "\"b\": data begins at offset 4" },
-        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"b\":" T("F32", "[2]",
-                                                         "[12,20]") "}",
+        { "{\"a\":" T("F32", "[2]", "[0,8]") ",\"b\":"
+          T("F32", "[2]", "[12,20]") "}",
           20, "offset 12, expected 8" },
         { "{\"a\":" T("F32", "[2]", "[4,12]") "}", 12, "offset 4, expected 0" },
         { "{\"a\":" T("F32", "[2]", "[0,8]") "}", 9,
@@ -234,13 +233,13 @@ Test(safetensors, refuses_headers_that_lie)
 
 Test(safetensors, accepts_empty_and_scalar_tensors_in_any_order)
 {
-    struct parsed r = parse(
-        "{\"empty\":" T("F32", "[0]", "[0,0]") ",\"b\":" T(
-            "F32", "[2]",
-            "[4,12]") ",\"scalar\":" T("F32", "[]",
-                                       "[0,4]") ",\"void\":" T("I64", "[3,0]",
-                                                               "[12,12]") ",\"__metadata__\":{\"format\":\"pt\"}}    ",
-        12);
+    static const char text[] =
+        "{\"empty\":" T("F32", "[0]", "[0,0]") ","
+        "\"b\":" T("F32", "[2]", "[4,12]") ","
+        "\"scalar\":" T("F32", "[]", "[0,4]") ","
+        "\"void\":" T("I64", "[3,0]", "[12,12]") ","
+        "\"__metadata__\":{\"format\":\"pt\"}}    ";
+    struct parsed r = parse(text, 12);
     const struct seam_st_tensor *t;
 
     cr_assert_eq(r.rc, 0, "%s", r.err.text);
@@ -359,6 +358,8 @@ Test(safetensors, header_may_be_mapped_alone)
                                sizeof image + 4096, &err),
                  SEAM_EDATA);
 }
+
+/* clang-format on */
 
 /* ---- The index ---------------------------------------------------------- */
 
