@@ -521,7 +521,7 @@ void check_residual_ops(const struct backend_check *c)
                 for (uint32_t bits = 0; bits < 32; bits++) {
                     struct res q = {
                         .S = Ss[k],
-                        .rounds = rounds[turn++ % 3],
+                        .rounds = rounds[turn % 3],
                         .n = ns[i],
                         .d = ds[j],
                         .eps_norm = 1e-5,
@@ -534,6 +534,7 @@ void check_residual_ops(const struct backend_check *c)
                         .read = bits & 16,
                     };
 
+                    turn++;
                     if (ns[i] > 3 && bits % 3)
                         continue;
                     one_residual(&b, c, &r, &q);
