@@ -15,8 +15,10 @@
 #include "weights.h"
 
 /* Fill *err (NULL is fine) and return code.  The text is cut to its buffer. */
-__attribute__((format(printf, 3, 4))) static inline int plug_fail(
-    struct seam_error *err, int code, const char *fmt, ...)
+static inline int plug_fail(struct seam_error *err, int code, const char *fmt,
+                            ...) __attribute__((format(printf, 3, 4)));
+static inline int plug_fail(struct seam_error *err, int code, const char *fmt,
+                            ...)
 {
     va_list ap;
 
@@ -160,7 +162,7 @@ static inline bool plug_is_rows(const struct seam_tensor *t, uint16_t dtype,
              (n - 1) * (uint64_t)t->stride[0] + d * elem <= t->bytes));
 }
 
-/* ---- Memory ---------------------------------------------------------------- */
+/* ---- Memory -------------------------------------------------------------- */
 
 /* Zeroed host memory in the server's accounts, or NULL; plug_free frees it.
  * [control] */

@@ -58,7 +58,7 @@ struct th {
     int (*block)(void *arg, uint32_t kind, uint32_t layer,
                  struct seam_lent *out);
     int32_t (*token_id)(void *arg, const char *piece);
-    /* asked first for every weight; ENOENT: look among those added here       */
+    /* asked first for every weight; ENOENT: look among those added here      */
     int (*weight_of)(void *arg, const char *name, struct seam_tensor *out);
     void *arg;
 };
@@ -84,8 +84,8 @@ enum th_store {
 /* A random weight under `name` (as plugins ask for it): mean + amp * normal,
  * then rounded to its storage.  Shape [n_out, n_in], or [n_out] with n_in 0;
  * rank3 makes it [n_out, 1, n_in].  Depends only on h->seed and name.  Returns
- * the values of the stored bytes, which live as long as h.  Replaces a weight of
- * that name. */
+ * the values of the stored bytes, which live as long as h.  Replaces a weight
+ * of that name. */
 const double *th_random(struct th *h, const char *name, enum th_store store,
                         uint64_t n_out, uint64_t n_in, double mean, double amp);
 const double *th_random3(struct th *h, const char *name, enum th_store store,
@@ -183,9 +183,9 @@ struct tb_part {
 };
 
 /* One step through begin and forward of every layer, all with the same x; then
- * the sequences stand after all their tokens (see tb_keep).  Checks that padding
- * rows came out zero, that gaps and guards are untouched and that nothing was
- * allocated. */
+ * the sequences stand after all their tokens (see tb_keep).  Checks that
+ * padding rows came out zero, that gaps and guards are untouched and that
+ * nothing was allocated. */
 int tb_step(struct tb *b, const struct tb_part *part, uint32_t n_parts);
 /* The same for one sequence. */
 int tb_run(struct tb *b, struct tb_seq *s, const float *x, uint32_t n,
@@ -196,7 +196,7 @@ void *tb_state(const struct tb *b, uint32_t layer, int32_t row, uint32_t k);
 
 /* ---- Comparing ----------------------------------------------------------- */
 
-/* sqrt(sum (a - b)^2 / sum b^2) over n values; infinite when a is not finite. */
+/* sqrt(sum (a - b)^2 / sum b^2) over n values; infinite when a is not. */
 double th_error(const float *a, const double *b, uint64_t n);
 /* Largest |a - b| over n floats; infinite when one is not finite. */
 double th_diff(const float *a, const float *b, uint64_t n);

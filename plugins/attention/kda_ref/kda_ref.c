@@ -5,10 +5,10 @@
  * rounded after every token, so that the result does not depend on how a prompt
  * is cut into steps.
  *
- * Rollback is by copies: after a step of w <= 1 + max_draft tokens copy j of the
- * row holds the state after its token j; a longer step, which cannot be rolled
- * back, leaves its last state in copy 0.  The bytes of a copy are SEAM_LAYOUT_KDA
- * in layout.h. */
+ * Rollback is by copies: after a step of w <= 1 + max_draft tokens copy j of
+ * the row holds the state after its token j; a longer step, which cannot be
+ * rolled back, leaves its last state in copy 0.  The bytes of a copy are
+ * SEAM_LAYOUT_KDA in layout.h. */
 #include <seam/plugin.h>
 
 #include <math.h>
