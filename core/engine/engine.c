@@ -1211,8 +1211,13 @@ int seam_engine_start(struct seam_engine **out,
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&e->change, &attr);
     pthread_condattr_destroy(&attr);
-    /* Signals are for the main thread alone. */
+    /* Signals are for the main thread alone, but not those that a fault raises
+     * here: a lost shard must reach its handler. */
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
     pthread_sigmask(SIG_SETMASK, &all, &was);
     rc = pthread_create(&e->thread, NULL, engine_main, e);
     pthread_sigmask(SIG_SETMASK, &was, NULL);

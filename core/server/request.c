@@ -125,7 +125,7 @@ static int request_int(const json_t *v, const char *name, int64_t lo,
 static int request_num(const json_t *v, const char *name, double lo, double hi,
                        double *out, struct seam_api_error *e)
 {
-    double d;
+    double d = 0;
 
     if (!json_is_number(v))
         return seam_api_invalid(e, name, "%s must be a number", name);
@@ -155,7 +155,7 @@ static int field_model(struct parse *p, const char *name, const json_t *v)
 
 static int field_max_tokens(struct parse *p, const char *name, const json_t *v)
 {
-    int64_t n;
+    int64_t n = 0;
 
     if (request_int(v, name, -1, INT32_MAX, &n, p->e))
         return -1;
@@ -212,7 +212,7 @@ static int field_repetition(struct parse *p, const char *name, const json_t *v)
 
 static int field_n(struct parse *p, const char *name, const json_t *v)
 {
-    int64_t n;
+    int64_t n = 0;
 
     if (request_int(v, name, 1, p->l->max_n, &n, p->e))
         return -1;
@@ -230,7 +230,7 @@ static int field_seed(struct parse *p, const char *name, const json_t *v)
 
 static int field_min_tokens(struct parse *p, const char *name, const json_t *v)
 {
-    int64_t n;
+    int64_t n = 0;
 
     if (request_int(v, name, 0, INT32_MAX, &n, p->e))
         return -1;
@@ -287,7 +287,7 @@ static int field_stop_ids(struct parse *p, const char *name, const json_t *v)
         return seam_api_fail(p->e, 503, "overloaded", NULL, "no memory");
     json_array_foreach(v, i, item)
     {
-        int64_t id;
+        int64_t id = 0;
 
         if (request_int(item, name, 0, (int64_t)p->l->vocab - 1, &id, p->e))
             return -1;
@@ -314,7 +314,7 @@ static int field_logit_bias(struct parse *p, const char *name, const json_t *v)
     json_object_foreach((json_t *)v, key, item)
     {
         uint64_t id;
-        double add;
+        double add = 0;
 
         if (!seam_parse_u64(key, strlen(key), &id) || id >= p->l->vocab)
             return seam_api_invalid(p->e, name,
@@ -334,7 +334,7 @@ static int field_logit_bias(struct parse *p, const char *name, const json_t *v)
 
 static int field_logprobs(struct parse *p, const char *name, const json_t *v)
 {
-    int64_t n;
+    int64_t n = 0;
 
     if (p->r->kind == SEAM_REQUEST_CHAT)
         return request_bool(v, name, &p->r->logprobs, p->e);
@@ -348,7 +348,7 @@ static int field_logprobs(struct parse *p, const char *name, const json_t *v)
 static int field_top_logprobs(struct parse *p, const char *name,
                               const json_t *v)
 {
-    int64_t n;
+    int64_t n = 0;
 
     if (request_int(v, name, 0, SEAM_GEN_MAX_TOP, &n, p->e))
         return -1;
@@ -481,7 +481,7 @@ static int field_reasoning(struct parse *p, const char *name, const json_t *v)
 {
     const json_t *o;
     bool b;
-    int64_t n;
+    int64_t n = 0;
 
     if (!json_is_object(v))
         return seam_api_invalid(p->e, name, "%s must be an object", name);
@@ -504,7 +504,7 @@ static int field_thinking(struct parse *p, const char *name, const json_t *v)
 {
     const json_t *o = json_object_get(v, "type");
     const char *type = json_string_value(o);
-    int64_t n;
+    int64_t n = 0;
     bool b;
 
     if (!json_is_object(v))
