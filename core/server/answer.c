@@ -126,12 +126,14 @@ int seam_answer_run(struct seam_answer *a,
 
     seam_chat_usage(a->chat, &u);
     if (rc > 0) {
+        bool slow = seam_conn_expired(h->s->conns, h->c);
+
         atomic_fetch_add(&h->s->cancelled, 1);
         h->status = 499;
         h->broken = true;
         snprintf(h->note, sizeof h->note,
-                 "cancelled: the client left; prompt %llu, completion %llu",
-                 (unsigned long long)u.prompt,
+                 "cancelled: the client %s; prompt %llu, completion %llu",
+                 slow ? "does not read" : "left", (unsigned long long)u.prompt,
                  (unsigned long long)u.completion);
         return 1;
     }

@@ -22,6 +22,11 @@
 #define LINGER_MS    1000
 #define LINGER_BYTES (4u << 20)
 
+/* How long a connection may take to say something before it can be given up, and
+ * how often one is while workers are short. */
+#define NEWCOMER_MS 500
+#define TIGHT_MS    50
+
 /* What the kernel may hold for a client that does not read.  Without a bound
  * loopback takes about 4 MB. */
 #define SEND_BUFFER (256 * 1024)
@@ -168,8 +173,10 @@ struct silent {
     int fd;
 };
 
-/* A connection between requests has been silent since its last byte; one whose
- * body is arriving has had its chance since the body began. */
+/* A connection between requests has been silent since the last answer; one
+ * whose body is arriving has had its chance since the body began.  Of one whose
+ * first head has not come only the system knows since when: such a one gets a
+ * little time, so that a newcomer is not given up for others. */
 static bool conn_is_silent(void *ctx, int fd)
 {
     struct silent *s = ctx;
@@ -179,14 +186,17 @@ static bool conn_is_silent(void *ctx, int fd)
     socklen_t n = sizeof info;
     uint64_t ns;
 
-    if (!conn_is_ours(s->cs, fd, &peer))
+    if (!conn_is_ours(s->cs, fd, &peer) ||
+        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) ||
+        (info.tcpi_state != TCP_ESTABLISHED &&
+         info.tcpi_state != TCP_CLOSE_WAIT))
         return false;
     c = conn_of(s->cs, fd);
     if (c && c->phase >= SEAM_CONN_BUSY)
         return false;
     if (c)
         ns = s->now - c->since_ns;
-    else if (!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n))
+    else if (info.tcpi_last_data_recv >= NEWCOMER_MS)
         ns = (uint64_t)info.tcpi_last_data_recv * 1000000u;
     else
         return false;
@@ -195,6 +205,11 @@ static bool conn_is_silent(void *ctx, int fd)
         s->longest_ns = ns;
     }
     return false;
+}
+
+static bool conn_is_tight(const struct seam_conns *cs)
+{
+    return cs->count + cs->o.n_reserve > cs->o.n_workers;
 }
 
 /* Under the lock.  A descriptor that is closed and used anew meanwhile can only
@@ -206,6 +221,55 @@ static void conn_evict(struct seam_conns *cs)
     conn_each_fd(conn_is_silent, &s);
     if (s.fd >= 0)
         shutdown(s.fd, SHUT_RDWR);
+}
+
+/* ---- The monitor --------------------------------------------------------- */
+
+/* Shuts down what is overdue; returns the next deadline, 0: none. */
+static uint64_t conn_expire(struct seam_conns *cs, uint64_t now)
+{
+    uint64_t next = 0;
+
+    for (struct seam_conn *c = cs->head; c; c = c->next) {
+        if (!c->deadline_ns)
+            continue;
+        if (c->deadline_ns <= now) {
+            c->deadline_ns = 0;
+            c->expired = true;
+            /* The answer to a late body can still be written. */
+            conn_shut(c, c->phase == SEAM_CONN_BODY ? SHUT_RD : SHUT_RDWR);
+        } else if (!next || c->deadline_ns < next) {
+            next = c->deadline_ns;
+        }
+    }
+    return next;
+}
+
+static void *conn_monitor(void *arg)
+{
+    struct seam_conns *cs = arg;
+
+    pthread_mutex_lock(&cs->lock);
+    while (!cs->ending) {
+        uint64_t now = seam_now_ns(), next = conn_expire(cs, now);
+
+        /* When no worker is free no connection is opened to give up another. */
+        if (conn_is_tight(cs)) {
+            conn_evict(cs);
+            if (!next || next > now + TIGHT_MS * 1000000u)
+                next = now + TIGHT_MS * 1000000u;
+        }
+        if (next) {
+            struct timespec t = { .tv_sec = (time_t)(next / 1000000000u),
+                                  .tv_nsec = (long)(next % 1000000000u) };
+
+            pthread_cond_timedwait(&cs->wake, &cs->lock, &t);
+        } else {
+            pthread_cond_wait(&cs->wake, &cs->lock);
+        }
+    }
+    pthread_mutex_unlock(&cs->lock);
+    return NULL;
 }
 
 static bool conn_stop_one(void *ctx, int fd)
@@ -243,49 +307,6 @@ int seam_conn_find_listener(uint16_t port, int except)
     struct listener l = { .port = port, .except = except };
 
     return conn_each_fd(conn_is_listener, &l);
-}
-
-/* ---- The monitor --------------------------------------------------------- */
-
-/* Shuts down what is overdue; returns the next deadline, 0: none. */
-static uint64_t conn_expire(struct seam_conns *cs, uint64_t now)
-{
-    uint64_t next = 0;
-
-    for (struct seam_conn *c = cs->head; c; c = c->next) {
-        if (!c->deadline_ns)
-            continue;
-        if (c->deadline_ns <= now) {
-            c->deadline_ns = 0;
-            c->expired = true;
-            /* The answer to a late body can still be written. */
-            conn_shut(c, c->phase == SEAM_CONN_BODY ? SHUT_RD : SHUT_RDWR);
-        } else if (!next || c->deadline_ns < next) {
-            next = c->deadline_ns;
-        }
-    }
-    return next;
-}
-
-static void *conn_monitor(void *arg)
-{
-    struct seam_conns *cs = arg;
-
-    pthread_mutex_lock(&cs->lock);
-    while (!cs->ending) {
-        uint64_t next = conn_expire(cs, seam_now_ns());
-
-        if (next) {
-            struct timespec t = { .tv_sec = (time_t)(next / 1000000000u),
-                                  .tv_nsec = (long)(next % 1000000000u) };
-
-            pthread_cond_timedwait(&cs->wake, &cs->lock, &t);
-        } else {
-            pthread_cond_wait(&cs->wake, &cs->lock);
-        }
-    }
-    pthread_mutex_unlock(&cs->lock);
-    return NULL;
 }
 
 int seam_conns_new(struct seam_conns **out, const struct seam_conns_opts *o,
@@ -357,8 +378,11 @@ struct seam_conn *seam_conn_open(struct seam_conns *cs)
     if (cs->head)
         cs->head->prev = c;
     cs->head = c;
-    if (++cs->count + cs->o.n_reserve > cs->o.n_workers)
+    cs->count++;
+    if (conn_is_tight(cs)) {
         conn_evict(cs);
+        pthread_cond_signal(&cs->wake);
+    }
     pthread_mutex_unlock(&cs->lock);
     return c;
 }

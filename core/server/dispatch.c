@@ -411,10 +411,12 @@ int seam_dispatch_error(struct mg_connection *mg, int status, const char *text)
 {
     struct seam_http h = { 0 };
     struct seam_api_error e;
+    uint64_t waited;
 
     (void)text;
     if (dispatch_begin(&h, mg))
         return 0;
+    waited = (h.began_ns - h.c->since_ns) / 1000000u;
     seam_conn_identify(h.s->conns, h.c, mg);
     seam_conn_enter(h.s->conns, h.c, SEAM_CONN_BUSY, 0);
     seam_id_make(h.id, "req_");
@@ -427,6 +429,9 @@ int seam_dispatch_error(struct mg_connection *mg, int status, const char *text)
         seam_api_fail(&e, 505, "http_version", NULL,
                       "the HTTP version must be "
                       "1.0 or 1.1");
+    else if (waited >= (uint64_t)h.s->config->server.body_timeout_ms)
+        seam_api_fail(&e, 408, "request_timeout", NULL,
+                      "the request head did not arrive in time");
     else
         seam_api_fail(&e, 400, "invalid_framing", NULL,
                       "the request head is malformed");

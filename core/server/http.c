@@ -8,6 +8,8 @@
 
 #include "core/base/clock.h"
 
+#define WRITE_MAX 65536
+
 static const char *http_reason(int status)
 {
     switch (status) {
@@ -68,20 +70,21 @@ void seam_http_add(struct seam_http *h, const char *name, const char *value)
 
 bool seam_http_write(struct seam_http *h, const char *p, size_t n)
 {
-    uint64_t limit = (uint64_t)h->s->config->server.write_timeout_ms;
+    struct seam_conns *cs = h->s->conns;
 
-    /* CivetWeb writes until all is sent or its own, coarse time is over; the
-     * deadline shuts the socket down before that. */
+    seam_conn_enter(cs, h->c, SEAM_CONN_WRITE,
+                    (uint64_t)h->s->config->server.write_timeout_ms);
     while (n && !h->broken) {
-        size_t part = n < 65536 ? n : 65536;
+        int done = mg_write(h->mg, p, n < WRITE_MAX ? n : WRITE_MAX);
 
-        seam_conn_enter(h->s->conns, h->c, SEAM_CONN_WRITE, limit);
-        if (mg_write(h->mg, p, part) != (int)part)
+        if (done > 0) {
+            p += done;
+            n -= (size_t)done;
+        } else if (seam_conn_expired(cs, h->c) || seam_http_gone(h)) {
             h->broken = true;
-        p += part;
-        n -= part;
+        } /* else CivetWeb's own time for a write was over, and ours is not */
     }
-    seam_conn_enter(h->s->conns, h->c, SEAM_CONN_BUSY, 0);
+    seam_conn_enter(cs, h->c, SEAM_CONN_BUSY, 0);
     return !h->broken;
 }
 
@@ -103,7 +106,10 @@ static int http_too_large(const struct seam_http *h, struct seam_api_error *e)
 
 static int http_cut(struct seam_http *h, struct seam_api_error *e)
 {
-    if (seam_conn_expired(h->s->conns, h->c))
+    uint64_t ms = (seam_now_ns() - h->began_ns) / 1000000u;
+
+    if (seam_conn_expired(h->s->conns, h->c) ||
+        ms >= (uint64_t)h->s->config->server.body_timeout_ms)
         return seam_api_fail(e, 408, "request_timeout", NULL,
                              "the body did not arrive within %lld ms",
                              (long long)h->s->config->server.body_timeout_ms);

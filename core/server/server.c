@@ -270,8 +270,8 @@ static int server_civetweb(struct seam_server *s, const struct address *a,
         .connection_close = server_closed,
     };
     char threads[16], head[16], patience[16];
-    /* CivetWeb's own times are only a second line behind the deadlines of
-     * conn.c, and count for the head of a request. */
+    /* CivetWeb's own time counts for the head of a request; elsewhere the
+     * deadlines of conn.c do. */
     const char *options[] = { "listening_ports",
                               "127.0.0.1:0",
                               "num_threads",
@@ -306,9 +306,7 @@ static int server_civetweb(struct seam_server *s, const struct address *a,
     snprintf(threads, sizeof threads, "%u", workers);
     snprintf(head, sizeof head, "%d", SEAM_HEAD_BUFFER);
     snprintf(patience, sizeof patience, "%lld",
-             (long long)(c->server.body_timeout_ms > c->server.write_timeout_ms
-                             ? c->server.body_timeout_ms
-                             : c->server.write_timeout_ms));
+             (long long)c->server.body_timeout_ms);
     mg_init_library(0);
     s->mg = mg_start(&cb, s, options);
     if (!s->mg) {

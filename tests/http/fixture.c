@@ -75,20 +75,29 @@ static void spell_byte(struct seam_buf *b, unsigned char c)
 int32_t fixture_piece(struct fixture *f, const char *p, size_t n)
 {
     struct seam_buf spelled = { 0 };
+    const char *known;
+    int32_t id;
 
     for (size_t i = 0; i < sizeof TAGS / sizeof *TAGS; i++)
         if (strlen(TAGS[i].text) == n && !memcmp(TAGS[i].text, p, n))
             return TAGS[i].id;
     if (n == 1)
         return (unsigned char)*p;
+    seam_buf_str(&spelled, ",\"");
     for (size_t i = 0; i < n; i++)
         spell_byte(&spelled, (unsigned char)p[i]);
-    seam_buf_str(&f->vocab, ",");
-    seam_buf_json(&f->vocab, spelled.p, spelled.n);
-    seam_buf_fmt(&f->vocab, ":%d", f->next_id);
+    seam_buf_str(&spelled, "\":");
+    known = strstr(f->vocab.p, spelled.p);
+    if (known) {
+        id = (int32_t)strtol(known + spelled.n, NULL, 10);
+    } else {
+        cr_assert_null(memchr(p, '"', n), "spell it as single bytes");
+        id = f->next_id++;
+        seam_buf_fmt(&f->vocab, "%s%d", spelled.p, id);
+    }
     seam_buf_release(&spelled);
-    cr_assert_lt(f->next_id, 6000);
-    return f->next_id++;
+    cr_assert_lt(id, 6000);
+    return id;
 }
 
 static void write_file(const char *dir, const char *name, const char *p,
@@ -225,9 +234,15 @@ unsigned fixture_pieces(struct fixture *f, const char *pieces)
     return fixture_script(f, id, n);
 }
 
-void fixture_use_gate(struct fixture *f)
+void fixture_gate_steps(struct fixture *f)
 {
     cr_assert_eq(pipe2(f->gate, O_CLOEXEC), 0);
+}
+
+void fixture_gate_tokens(struct fixture *f)
+{
+    cr_assert_eq(pipe2(f->gate, O_CLOEXEC), 0);
+    f->gate_tokens = true;
 }
 
 void fixture_use_trace(struct fixture *f)
@@ -249,7 +264,8 @@ void fixture_bind(struct fixture *f, const struct seam_flag *extra,
 
     make_model(f);
     if (f->gate[0] >= 0)
-        seam_buf_fmt(&more, ",\"gate_fd\":%d", f->gate[0]);
+        seam_buf_fmt(&more, ",\"%s\":%d",
+                     f->gate_tokens ? "token_fd" : "gate_fd", f->gate[0]);
     if (f->trace[1] >= 0)
         seam_buf_fmt(&more, ",\"trace_fd\":%d", f->trace[1]);
     seam_buf_str(&more, script ? script : "");

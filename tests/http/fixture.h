@@ -31,6 +31,7 @@ struct fixture {
     struct seam_buf scripts; /* JSON lists                                */
     unsigned n_scripts;
     int gate[2], trace[2]; /* pipes; -1: not used                       */
+    bool gate_tokens;
     struct seam_config config;
     struct seam_log log;
     int log_pipe[2]; /* what the server logs                      */
@@ -51,7 +52,9 @@ unsigned fixture_script(struct fixture *f, const int32_t *id, size_t n);
 unsigned fixture_text(struct fixture *f, const char *text);
 /* A script of pieces separated by '|', each one token. */
 unsigned fixture_pieces(struct fixture *f, const char *pieces);
-void fixture_use_gate(struct fixture *f);
+/* Hold every step, or every token, until it is let. */
+void fixture_gate_steps(struct fixture *f);
+void fixture_gate_tokens(struct fixture *f);
 void fixture_use_trace(struct fixture *f);
 /* 3. extra: settings "key=value" of the server; script: more of the plugin's
  * configuration, such as ",\"delay_ms\":20", or NULL. */
@@ -62,9 +65,9 @@ void fixture_start(struct fixture *f);
 void fixture_open(struct fixture *f, const char *text);
 void fixture_close(struct fixture *f);
 
-/* Let n steps pass. */
+/* Let n steps or tokens pass. */
 void fixture_let(struct fixture *f, unsigned n);
-/* Let all steps pass from now on. */
+/* Let all pass from now on. */
 void fixture_open_gate(struct fixture *f);
 /* Wait until n lines of the trace begin with what ("step", "sample 1 "). */
 void fixture_wait_trace(struct fixture *f, const char *what, unsigned n);

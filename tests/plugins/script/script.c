@@ -9,6 +9,7 @@
  *   delay_ms  of every step after the first (the warm-up)
  *   gate_fd   every step first reads one byte from this descriptor; at its end
  *             (EOF) steps run freely
+ *   token_fd  the same for every sampled token
  *   trace_fd  every step writes "step <token rows>\n" here, every sampled token
  *             "sample <seed> <counter>\n" */
 #include <seam/plugin.h>
@@ -37,7 +38,7 @@ struct script {
     uint64_t n_lists;
     int32_t repeat;
     int64_t delay_ms;
-    int64_t gate_fd, trace_fd;
+    int64_t gate_fd, token_fd, trace_fd;
     bool warm; /* the first step is over */
 };
 
@@ -54,6 +55,15 @@ static void trace(const struct script *s, const char *what, uint64_t a,
         return; /* nobody reads: nothing to do about it */
 }
 
+static void gate(int64_t fd)
+{
+    char byte;
+
+    if (fd >= 0)
+        while (read((int)fd, &byte, 1) < 0 && errno == EINTR)
+            ;
+}
+
 /* Called once at the start of every step. */
 static int ops_embed(void *be, const struct seam_exec *e, const int32_t *id,
                      uint32_t n, const struct seam_tensor *table,
@@ -62,7 +72,6 @@ static int ops_embed(void *be, const struct seam_exec *e, const int32_t *id,
     struct script *s = be;
     struct timespec t = { .tv_sec = s->delay_ms / 1000,
                           .tv_nsec = s->delay_ms % 1000 * 1000000 };
-    char byte;
 
     (void)e;
     (void)id;
@@ -73,9 +82,7 @@ static int ops_embed(void *be, const struct seam_exec *e, const int32_t *id,
         return SEAM_OK;
     }
     trace(s, "step", n, 0);
-    if (s->gate_fd >= 0)
-        while (read((int)s->gate_fd, &byte, 1) < 0 && errno == EINTR)
-            ;
+    gate(s->gate_fd);
     if (s->delay_ms)
         nanosleep(&t, NULL);
     return SEAM_OK;
@@ -104,8 +111,10 @@ static int ops_sample(void *be, const struct seam_exec *e,
         uint64_t seed = a->filter.seed[i], counter = a->filter.counter[i];
         int32_t id = scripted(s, seed, counter);
 
-        if (seed)
+        if (seed) {
             trace(s, "sample", seed, counter);
+            gate(s->token_fd);
+        }
         if (id == FAIL_STEP)
             return plug_fail(e->err, SEAM_EDATA, "script: told to fail");
         if (id == FAIL_DEVICE)
@@ -334,10 +343,11 @@ static int script_create(const struct seam_create *c, void **self,
 
     if (!s)
         return plug_fail(err, SEAM_ENOMEM, "script: no memory");
-    s->gate_fd = s->trace_fd = -1;
+    s->gate_fd = s->token_fd = s->trace_fd = -1;
     host->cfg(host->ctx, c->cfg, "repeat", SEAM_CFG_BOOL, &s->repeat);
     host->cfg(host->ctx, c->cfg, "delay_ms", SEAM_CFG_I64, &s->delay_ms);
     host->cfg(host->ctx, c->cfg, "gate_fd", SEAM_CFG_I64, &s->gate_fd);
+    host->cfg(host->ctx, c->cfg, "token_fd", SEAM_CFG_I64, &s->token_fd);
     host->cfg(host->ctx, c->cfg, "trace_fd", SEAM_CFG_I64, &s->trace_fd);
     host->cfg(host->ctx, c->cfg, "scripts", SEAM_CFG_LEN, &s->n_lists);
     s->list = calloc(s->n_lists ? s->n_lists : 1, sizeof *s->list);
