@@ -270,7 +270,8 @@ static int chat_parsed(void *ctx, uint32_t kind, uint32_t index, const char *p,
         ev.id = ch->call_id;
         return chat_emit(ch, &ev);
     case SEAM_EV_TOOL_ARGS:
-        return chat_emit_text(ch, SEAM_CHAT_TOOL_ARGS, p, n) ? 1 : 0;
+        ev.kind = SEAM_CHAT_TOOL_ARGS;
+        return n ? chat_emit(ch, &ev) : 0;
     case SEAM_EV_TOOL_END:
         ch->calls++;
         if (!ch->chat->r->parallel_calls)
