@@ -136,10 +136,10 @@ static int serve(const struct seam_config *c, const struct seam_log *log)
     sig = serve_wait(engine, log, seam_server_url(server), &set, &err);
     serve_arm_exit();
     if (sig) {
-        seam_log(log, SEAM_LOG_INFO, "server", "%s: draining",
-                 sig == SIGTERM ? "SIGTERM" : "SIGINT");
         seam_server_drain(server);
         seam_engine_drain(engine);
+        seam_log(log, SEAM_LOG_INFO, "server", "%s: draining",
+                 sig == SIGTERM ? "SIGTERM" : "SIGINT");
         serve_drain(server, engine, c, log);
     } else {
         rc = seam_cli_fail(&err);

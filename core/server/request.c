@@ -680,7 +680,7 @@ static const struct field *request_field(enum seam_request_kind kind,
 static int request_apply(struct parse *p, const struct field *f,
                          const json_t *v)
 {
-    bool b;
+    bool b = false;
 
     switch (f->rule) {
     case RULE_OWN:
