@@ -112,6 +112,7 @@ static bool jt_number(struct jt_reader *r, struct jt_value *v)
 {
     const char *from = r->p;
     double d;
+    int rc;
 
     v->kind = JT_NUMBER;
     if (*r->p == '-')
@@ -137,9 +138,10 @@ static bool jt_number(struct jt_reader *r, struct jt_value *v)
             return false;
     }
     v->s = (struct seam_str){ from, (uint64_t)(r->p - from) };
-    if (v->real && !jt_double(v->s, &d))
-        return jt_fail(r, "number too large for a double");
-    return true;
+    rc = v->real ? jt_double(v->s, &d) : SEAM_OK;
+    if (rc == SEAM_ENOMEM)
+        return jt_no_memory(r);
+    return rc == SEAM_OK || jt_fail(r, "number too large for a double");
 }
 
 static bool jt_hex4(struct jt_reader *r, uint32_t *out)
@@ -437,9 +439,8 @@ static bool jt_whole(struct jt_reader *r, struct jt_value *v)
 int jt_read_more(struct jt_doc *doc, struct seam_str text, const char *what,
                  const struct jt_value **out, struct seam_error *err)
 {
-    struct jt_reader r = {
-        .p = text.p, .end = text.p + text.n, .start = text.p, .doc = doc
-    };
+    const char *p = text.n ? text.p : "";
+    struct jt_reader r = { .p = p, .end = p + text.n, .start = p, .doc = doc };
     struct jt_value *v = jt_alloc(doc, sizeof *v);
 
     if (!v)
@@ -461,13 +462,12 @@ int jt_read(struct jt_doc *doc, struct seam_str text, const char *what,
 
 int jt_check(struct seam_str text, bool *real)
 {
-    struct jt_reader r = { .p = text.p,
-                           .end = text.p + text.n,
-                           .start = text.p };
+    const char *p = text.n ? text.p : "";
+    struct jt_reader r = { .p = p, .end = p + text.n, .start = p };
     struct jt_value v;
 
     if (!text.n || !jt_whole(&r, &v))
-        return 0;
+        return r.no_memory ? SEAM_ENOMEM : 0;
     if (real)
         *real = v.real;
     return v.kind;
@@ -517,7 +517,7 @@ bool jt_truthy(const struct jt_value *v)
     case JT_TRUE:
         return true;
     case JT_NUMBER:
-        return !jt_double(v->s, &d) || d != 0;
+        return jt_double(v->s, &d) || d != 0;
     case JT_STRING:
         return v->s.n > 0;
     case JT_ARRAY:
@@ -537,7 +537,7 @@ static bool jt_equal_numbers(const struct jt_value *a, const struct jt_value *b)
     /* Integers have one spelling (but for -0), beyond what doubles tell apart. */
     if (!a->real && !b->real && (a->s.n > 15 || b->s.n > 15))
         return false;
-    return jt_double(a->s, &x) && jt_double(b->s, &y) && x == y;
+    return !jt_double(a->s, &x) && !jt_double(b->s, &y) && x == y;
 }
 
 bool jt_equal(const struct jt_value *a, const struct jt_value *b)
@@ -581,15 +581,15 @@ static locale_t jt_c_locale(void)
     return newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
 
-bool jt_double(struct seam_str lexeme, double *out)
+int jt_double(struct seam_str lexeme, double *out)
 {
     char small[64], *s = small, *big = NULL;
     locale_t c = jt_c_locale();
-    bool ok = false;
+    int rc = SEAM_ENOMEM;
     double d;
 
     if (!c)
-        return false;
+        return rc;
     if (lexeme.n >= sizeof small) {
         s = big = malloc(lexeme.n + 1);
         if (!big)
@@ -598,13 +598,13 @@ bool jt_double(struct seam_str lexeme, double *out)
     memcpy(s, lexeme.p, lexeme.n);
     s[lexeme.n] = 0;
     d = strtod_l(s, NULL, c);
-    ok = !isinf(d);
-    if (ok)
+    rc = isinf(d) ? SEAM_EDATA : SEAM_OK;
+    if (!rc)
         *out = d;
 out:
     free(big);
     freelocale(c);
-    return ok;
+    return rc;
 }
 
 /* Add one unit in the last place to digits[0, n); a carry out of the first
@@ -667,7 +667,7 @@ static void jt_write_real(struct tbuf *b, struct seam_str lexeme)
     int n, exp, lead;
     double d;
 
-    if (!c || !jt_double(lexeme, &d)) {
+    if (!c || jt_double(lexeme, &d)) {
         b->failed = true;
         goto out;
     }

@@ -55,7 +55,8 @@ void jt_release(struct jt_doc *doc);
 /* Memory that lives as long as doc; NULL: none left. */
 void *jt_alloc(struct jt_doc *doc, size_t bytes);
 
-/* JT_* of the value that text is, without building anything, or 0. */
+/* JT_* of the value that text is, without building anything; 0 when it is none,
+ * or ENOMEM. */
 int jt_check(struct seam_str text, bool *real);
 
 /* Member of an object; NULL when absent, or v is no object (or NULL). */
@@ -84,7 +85,7 @@ bool jt_equal(const struct jt_value *a, const struct jt_value *b);
 void jt_write(struct tbuf *b, const struct jt_value *v,
               const char *const *skip);
 
-/* The value of a number's lexeme; false when no double can hold it. */
-bool jt_double(struct seam_str lexeme, double *out);
+/* The value of a number's lexeme.  EDATA when no double can hold it, ENOMEM. */
+int jt_double(struct seam_str lexeme, double *out);
 
 #endif

@@ -6,7 +6,7 @@ static uint32_t marker_match(const struct marker_lexer *l, char c, bool *whole)
     for (uint32_t i = 0; i < l->n_markers; i++) {
         const char *m = l->markers[i];
 
-        if (memcmp(m, l->held, l->n_held) || m[l->n_held] != c)
+        if (strncmp(m, l->held, l->n_held) || m[l->n_held] != c)
             continue;
         *whole = m[l->n_held + 1] == 0;
         return i;
@@ -57,10 +57,13 @@ static void marker_bytes(struct marker_lexer *l, const char *p, size_t n)
 void marker_feed(struct marker_lexer *l, const char *p, size_t n)
 {
     static const char bad[] = "\xef\xbf\xbd";
-    const char *end = p + n, *run;
+    const char *end, *run;
     uint32_t cp;
     size_t len;
 
+    if (n == 0)
+        return;
+    end = p + n;
     /* A character begun in the piece before. */
     while (l->n_part && p < end) {
         enum tutf8 what;

@@ -39,6 +39,8 @@ void tbuf_json_part(struct tbuf *b, const char *s, size_t n)
     static const char hex[] = "0123456789abcdef";
     size_t from = 0;
 
+    if (n == 0)
+        return;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
         char esc[6] = { '\\', (char)c, '0', '0', hex[c >> 4], hex[c & 15] };

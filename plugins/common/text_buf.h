@@ -29,9 +29,10 @@ static inline void tbuf_clear(struct tbuf *b)
     b->n = 0;
 }
 
+/* Its content; never a null pointer. */
 static inline struct seam_str tbuf_view(const struct tbuf *b)
 {
-    return (struct seam_str){ b->p, b->n };
+    return (struct seam_str){ b->p ? b->p : "", b->n };
 }
 
 /* s as the inside of a JSON string: '"', '\\' and bytes below 0x20 escaped, the

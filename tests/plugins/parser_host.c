@@ -114,15 +114,14 @@ static const void *host_extension(void *ctx, const char *id)
     return NULL;
 }
 
-int phost_load(struct phost *h, const char *dir, const char *name,
-               struct seam_error *err)
+int phost_start(struct phost *h, const struct seam_plugin *plugin,
+                struct seam_error *err)
 {
     struct seam_limits limits = { .size = sizeof limits };
     struct seam_device device = { .size = sizeof device, .ordinal = -1 };
     struct seam_create create = { .size = sizeof create,
                                   .limits = &limits,
                                   .device = &device };
-    char path[512];
     int rc;
 
     h->host = (struct seam_host){ .size = sizeof h->host,
@@ -136,18 +135,26 @@ int phost_load(struct phost *h, const char *dir, const char *name,
                                   .file = host_file,
                                   .token_id = host_token_id,
                                   .extension = host_extension };
+    h->plugin = plugin;
+    h->parser = plugin->table;
+    rc = plugin->init(&h->host, err);
+    return rc ? rc : plugin->create(&create, &h->self, err);
+}
+
+int phost_load(struct phost *h, const char *dir, const char *name,
+               struct seam_error *err)
+{
+    const struct seam_plugin *plugin;
+    char path[512];
+
     snprintf(path, sizeof path, "%s/%s.so", dir, name);
     h->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!h->library)
         return seam_fail(err, SEAM_ENOENT, "%s", dlerror());
-    h->plugin = dlsym(h->library, "seam_plugin_entry");
-    if (!h->plugin)
+    plugin = dlsym(h->library, "seam_plugin_entry");
+    if (!plugin)
         return seam_fail(err, SEAM_ENOENT, "%s: no seam_plugin_entry", path);
-    h->parser = h->plugin->table;
-    rc = h->plugin->init(&h->host, err);
-    if (!rc)
-        rc = h->plugin->create(&create, &h->self, err);
-    return rc;
+    return phost_start(h, plugin, err);
 }
 
 void phost_unload(struct phost *h)

@@ -47,6 +47,9 @@ struct phost {
 /* Load DIR/NAME.so and make an instance; 0, or the code with *err filled. */
 int phost_load(struct phost *h, const char *dir, const char *name,
                struct seam_error *err);
+/* Make an instance of a plugin that is linked in. */
+int phost_start(struct phost *h, const struct seam_plugin *plugin,
+                struct seam_error *err);
 void phost_unload(struct phost *h);
 
 /* The prompt as text, with special pieces as they are spelled. */

@@ -296,6 +296,8 @@ static void value_begin(struct stream *s, bool keyed)
     call_name(s);
     s->param = s->tool ? glm_param_of(s->tool->params, s->tool->props, key)
                        : (struct glm_param){ 0 };
+    if (s->param.no_memory)
+        no_memory(s);
     tbuf_str(&s->piece, s->keys.n > 1 ? ", " : "{");
     tbuf_json(&s->piece, key.p, key.n);
     tbuf_str(&s->piece, ": ");

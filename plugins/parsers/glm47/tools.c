@@ -48,11 +48,10 @@ int glm_tools_read(struct glm_tools *t, struct seam_str list,
 
         if (!jt_is(name, JT_STRING) || !is_usable(name->s))
             continue;
-        t->tool[t->n++] = (struct glm_tool){
-            .name = name->s,
-            .params = params,
-            .props = glm_properties(params),
-        };
+        t->tool[t->n] = (struct glm_tool){ .name = name->s, .params = params };
+        rc = glm_properties(params, &t->tool[t->n++].props);
+        if (rc)
+            return plug_fail(err, rc, "tools: out of memory");
     }
     if (t->n)
         qsort(t->tool, t->n, sizeof *t->tool, by_name);

@@ -25,6 +25,7 @@ struct walk {
     const struct jt_value *root;
     const struct jt_value *path[MAX_DEPTH]; /* schemas being looked at        */
     uint32_t depth, steps;
+    bool no_memory;
     bool gave_up; /* too many steps: unknown                                  */
     bool listed, listed_other; /* listed values met; some are no strings      */
     /* When values are compared: */
@@ -116,7 +117,8 @@ static uint32_t type_listed(struct walk *w, const struct jt_value *v)
 
 /* One step of a JSON pointer: p[0, n) unescaped names a member or an entry. */
 static const struct jt_value *pointer_step(const struct jt_value *v,
-                                           const char *p, size_t n)
+                                           const char *p, size_t n,
+                                           bool *no_memory)
 {
     struct tbuf key = { 0 };
     size_t index = 0;
@@ -138,7 +140,11 @@ static const struct jt_value *pointer_step(const struct jt_value *v,
         for (v = key.n ? v->first : NULL; v && index; index--)
             v = v->next;
     } else {
-        v = key.failed ? NULL : jt_find(v, tbuf_view(&key));
+        v = jt_find(v, tbuf_view(&key));
+    }
+    if (key.failed) {
+        *no_memory = true;
+        v = NULL;
     }
     tbuf_release(&key);
     return v;
@@ -146,7 +152,7 @@ static const struct jt_value *pointer_step(const struct jt_value *v,
 
 /* "#" or "#/...", within the parameters document; NULL for anything else. */
 static const struct jt_value *pointer(const struct jt_value *root,
-                                      struct seam_str ref)
+                                      struct seam_str ref, bool *no_memory)
 {
     const struct jt_value *v = root;
     size_t at = 1;
@@ -156,7 +162,7 @@ static const struct jt_value *pointer(const struct jt_value *root,
     while (v && at < ref.n) {
         size_t end = text_find(ref, at + 1, "/");
 
-        v = pointer_step(v, ref.p + at + 1, end - at - 1);
+        v = pointer_step(v, ref.p + at + 1, end - at - 1, no_memory);
         at = end;
     }
     return v;
@@ -201,7 +207,7 @@ static uint32_t types_of_inner(struct walk *w, const struct jt_value *s)
         types = meet(types, type_listed(w, v));
     v = jt_get(s, "$ref");
     if (jt_is(v, JT_STRING))
-        types = meet(types, types_of(w, pointer(w->root, v->s)));
+        types = meet(types, types_of(w, pointer(w->root, v->s, &w->no_memory)));
     types = meet(types, types_any(w, jt_get(s, "anyOf")));
     types = meet(types, types_any(w, jt_get(s, "oneOf")));
     list = jt_get(s, "allOf");
@@ -237,19 +243,23 @@ static uint32_t types_of(struct walk *w, const struct jt_value *s)
     return types;
 }
 
-const struct jt_value *glm_properties(const struct jt_value *params)
+int glm_properties(const struct jt_value *params, const struct jt_value **out)
 {
     const struct jt_value *s = params, *ref;
+    bool no_memory = false;
 
+    *out = NULL;
     for (int i = 0; i < MAX_DEPTH && jt_is(s, JT_OBJECT); i++) {
         const struct jt_value *props = jt_get(s, "properties");
 
-        if (jt_is(props, JT_OBJECT))
-            return props->first ? props : NULL;
+        if (jt_is(props, JT_OBJECT)) {
+            *out = props->first ? props : NULL;
+            break;
+        }
         ref = jt_get(s, "$ref");
-        s = jt_is(ref, JT_STRING) ? pointer(params, ref->s) : NULL;
+        s = jt_is(ref, JT_STRING) ? pointer(params, ref->s, &no_memory) : NULL;
     }
-    return NULL;
+    return no_memory ? SEAM_ENOMEM : SEAM_OK;
 }
 
 struct glm_param glm_param_of(const struct jt_value *root,
@@ -262,8 +272,29 @@ struct glm_param glm_param_of(const struct jt_value *root,
     if (!w.gave_up && (types & TYPE_KNOWN))
         p.types = types & TYPE_ALL;
     p.listed = w.listed;
+    p.no_memory = w.no_memory;
     p.raw_string = p.types == TYPE_STRING && !w.listed_other && !w.gave_up;
     return p;
+}
+
+/* ---- Helpers -------------------------------------------------------------- */
+
+/* b was needed on the way to out. */
+static void settle(struct tbuf *b, struct tbuf *out)
+{
+    if (b->failed)
+        out->failed = true;
+    tbuf_release(b);
+}
+
+/* JT_* of text, or 0. */
+static int check(struct seam_str text, bool *real, struct tbuf *out)
+{
+    int kind = jt_check(text, real);
+
+    if (kind < 0)
+        out->failed = true;
+    return kind < 0 ? 0 : kind;
 }
 
 /* ---- Numbers -------------------------------------------------------------- */
@@ -315,7 +346,7 @@ static bool number_loose(struct seam_str s, struct tbuf *out, bool *real)
         tbuf_clear(out);
         tbuf_str(out, "0");
     }
-    return jt_check(tbuf_view(out), NULL) == JT_NUMBER;
+    return check(tbuf_view(out), NULL, out) == JT_NUMBER;
 }
 
 /* The digits of a JSON number whose value is an integer. */
@@ -453,7 +484,7 @@ static bool py_string(struct python *y)
         tbuf_json(y->out, b.p, b.n);
     }
 out:
-    tbuf_release(&b);
+    settle(&b, y->out);
     return ok;
 }
 
@@ -488,7 +519,7 @@ static bool py_number(struct python *y)
                       &real);
     if (ok)
         tbuf_add(y->out, b.p, b.n);
-    tbuf_release(&b);
+    settle(&b, y->out);
     return ok;
 }
 
@@ -578,7 +609,7 @@ static bool python_literal(struct seam_str t, uint32_t types, struct tbuf *out)
                                                 : 0;
     if (!(type & types) || !py_value(&y) || y.p < y.end || out->failed)
         return false;
-    return jt_check(tbuf_view(out), NULL) != 0;
+    return check(tbuf_view(out), NULL, out) != 0;
 }
 
 /* ---- Values --------------------------------------------------------------- */
@@ -590,18 +621,6 @@ static bool is_word(struct seam_str s, const char *lower)
     for (size_t i = 0; i < s.n; i++)
         if ((s.p[i] | 32) != lower[i])
             return false;
-    return true;
-}
-
-/* t without its quotes, as JSON has them or else as they stand. */
-static bool unquote(struct seam_str t, struct jt_doc *doc, struct seam_str *out)
-{
-    if (t.n < 2 || t.p[0] != t.p[t.n - 1] || (t.p[0] != '"' && t.p[0] != '\''))
-        return false;
-    if (t.p[0] == '"' && !jt_read(doc, t, "value", NULL))
-        *out = doc->root->s;
-    else
-        *out = (struct seam_str){ t.p + 1, t.n - 2 };
     return true;
 }
 
@@ -621,7 +640,7 @@ static bool repair_number(uint32_t types, struct seam_str t, struct tbuf *out)
         ok = true;
     }
 out:
-    tbuf_release(&b);
+    settle(&b, out);
     return ok;
 }
 
@@ -640,13 +659,23 @@ static bool repair_bool(uint32_t types, struct seam_str t, struct tbuf *out)
 static bool value_of_type(uint32_t types, struct seam_str t, bool quoted,
                           struct tbuf *out);
 
+/* t without its quotes, as JSON has them or else as they stand. */
 static bool repair_quoted(uint32_t types, struct seam_str t, struct tbuf *out)
 {
+    struct seam_str inner = { t.p + 1, t.n - 2 };
     struct jt_doc doc = { 0 };
-    struct seam_str inner;
-    bool ok = unquote(t, &doc, &inner) &&
-              value_of_type(types, text_trim(inner), true, out);
+    int rc = SEAM_EDATA;
+    bool ok = false;
 
+    if (t.n < 2 || t.p[0] != t.p[t.n - 1] || (t.p[0] != '"' && t.p[0] != '\''))
+        return false;
+    if (t.p[0] == '"')
+        rc = jt_read(&doc, t, "value", NULL);
+    if (rc == SEAM_ENOMEM)
+        out->failed = true;
+    else
+        ok = value_of_type(types, text_trim(rc ? inner : doc.root->s), true,
+                           out);
     jt_release(&doc);
     return ok;
 }
@@ -658,7 +687,7 @@ static bool value_of_type(uint32_t types, struct seam_str t, bool quoted,
 {
     struct tbuf b = { 0 };
     bool real = false, ok;
-    int kind = jt_check(t, &real);
+    int kind = check(t, &real, out);
 
     if (type_of_kind(kind, real) & types) {
         tbuf_add(out, t.p, t.n);
@@ -680,9 +709,7 @@ static bool value_of_type(uint32_t types, struct seam_str t, bool quoted,
     }
     if (ok)
         tbuf_add(out, b.p, b.n);
-    if (b.failed)
-        out->failed = true;
-    tbuf_release(&b);
+    settle(&b, out);
     return ok;
 }
 
@@ -701,6 +728,8 @@ static bool value_listed(const struct glm_param *param, struct seam_str raw,
         out->failed = true;
     w.value = rc ? NULL : doc.root;
     types_of(&w, param->schema);
+    if (w.no_memory)
+        out->failed = true;
     if (w.is_string)
         tbuf_json(out, raw.p, raw.n);
     else if (w.is_other)
@@ -717,13 +746,13 @@ void glm_value(const struct glm_param *param, struct seam_str raw,
     bool real = false, string;
     int kind;
 
-    if (value_listed(param, raw, t, out))
+    if (value_listed(param, raw, t, out) || out->failed)
         return;
     if (types == TYPE_STRING) {
         tbuf_json(out, raw.p, raw.n);
         return;
     }
-    kind = jt_check(t, &real);
+    kind = check(t, &real, out);
     type = type_of_kind(kind, real);
     if (types == 0)
         string = !kind || kind == JT_STRING;

@@ -12,17 +12,20 @@ struct glm_param {
     uint32_t types;                /* GLM_TYPE_*, 0: anything                 */
     bool raw_string; /* every text is a string as it stands                   */
     bool listed;     /* some values are listed (enum, const)                  */
+    bool no_memory;  /* none of this can be relied on                         */
 };
 
 struct glm_param glm_param_of(const struct jt_value *root,
                               const struct jt_value *props,
                               struct seam_str key);
 
-/* Append the JSON text of the value that raw stands for. */
+/* Append the JSON text of the value that raw stands for.  Out of memory shows in
+ * out->failed. */
 void glm_value(const struct glm_param *param, struct seam_str raw,
                struct tbuf *out);
 
-/* properties of a parameters document, which may itself be a $ref; or NULL. */
-const struct jt_value *glm_properties(const struct jt_value *params);
+/* properties of a parameters document, which may itself be a $ref; NULL when it
+ * declares none.  ENOMEM. */
+int glm_properties(const struct jt_value *params, const struct jt_value **out);
 
 #endif

@@ -81,7 +81,7 @@ static bool marker_begins_at(const char *p, const char *end)
 
 static void make_clean(struct ref *r)
 {
-    const char *p = r->input.p, *end = p + r->input.n;
+    const char *p = tbuf_view(&r->input).p, *end = p + r->input.n;
     uint32_t cp;
     size_t len;
 
@@ -95,7 +95,7 @@ static void make_clean(struct ref *r)
 
 static bool make_items(struct ref *r)
 {
-    const char *p = r->clean.p, *end = p + r->clean.n, *from = p;
+    const char *p = tbuf_view(&r->clean).p, *end = p + r->clean.n, *from = p;
 
     r->item = calloc(r->clean.n + 1, sizeof *r->item);
     if (!r->item)
@@ -267,6 +267,8 @@ static void argument(struct ref *r, struct call *c, struct seam_str key,
     call_name(r, c);
     if (c->tool)
         param = glm_param_of(c->tool->params, c->tool->props, key);
+    if (param.no_memory)
+        r->rc = SEAM_ENOMEM;
     if (!whole && !param.raw_string)
         return;
     tbuf_str(&c->args, c->n_keys > 1 ? ", " : "{");
@@ -533,6 +535,7 @@ static int ref_open(void *self, const struct seam_parse_opts *o,
     }
     r->g = self;
     r->sink = *out;
+    r->held = (struct seam_str){ "", 0 };
     r->flags = o->flags;
     r->reasoning = chat_reasoning_open(o->prompt_tail, "<|assistant|>");
     *stream = r;
