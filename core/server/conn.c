@@ -4,6 +4,7 @@
 #include <civetweb.h>
 #include <dirent.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -113,21 +114,20 @@ static struct seam_conn *conn_of(const struct seam_conns *cs, int fd)
 struct peer {
     const struct seam_conns *cs;
     uint16_t port;
-    bool any_address;
-    struct in_addr address;
-    int fd, hits; /* the last match, and how many there were */
+    const char *address; /* as CivetWeb prints it */
+    int fd, hits;        /* the last match, and how many there were */
 };
 
 static bool conn_is_peer(void *ctx, int fd)
 {
     struct peer *p = ctx;
     struct sockaddr_storage a;
+    char text[64];
 
-    if (!conn_is_ours(p->cs, fd, &a) || conn_port(&a) != p->port)
-        return false;
-    if (!p->any_address &&
-        (a.ss_family != AF_INET ||
-         ((struct sockaddr_in *)&a)->sin_addr.s_addr != p->address.s_addr))
+    if (!conn_is_ours(p->cs, fd, &a) || conn_port(&a) != p->port ||
+        getnameinfo((struct sockaddr *)&a, sizeof a, text, sizeof text, NULL, 0,
+                    NI_NUMERICHOST) ||
+        strcmp(text, p->address))
         return false;
     if (conn_of(p->cs, fd))
         return false;
@@ -142,13 +142,11 @@ bool seam_conn_identify(struct seam_conns *cs, struct seam_conn *c,
     const struct mg_request_info *ri = mg_get_request_info(mg);
     struct peer p = { .cs = cs,
                       .port = (uint16_t)ri->remote_port,
-                      .any_address = cs->o.ipv6 };
+                      .address = ri->remote_addr };
     int bytes = SEND_BUFFER, one = 1;
 
     if (c->fd >= 0)
         return true;
-    if (!p.any_address && inet_pton(AF_INET, ri->remote_addr, &p.address) != 1)
-        return false;
     pthread_mutex_lock(&cs->lock);
     conn_each_fd(conn_is_peer, &p);
     if (p.hits == 1) {

@@ -42,7 +42,6 @@ struct seam_conns_opts {
     uint32_t max_busy;  /* requests answered at once, those of health
                                checks apart                                   */
     uint16_t port;      /* ours                                           */
-    bool ipv6;          /* CivetWeb then cannot tell the peer's address   */
 };
 
 int seam_conns_new(struct seam_conns **cs, const struct seam_conns_opts *o,

@@ -1,9 +1,8 @@
 /* Sockets, CivetWeb and the dispatch of requests.
  *
- * The listening socket is ours: CivetWeb as Debian builds it knows no IPv6, and
- * says of a failed bind only that it failed.  It is started on a port of its own
- * on loopback, and then our socket takes that one's place under the same
- * descriptor.  All requests arrive in begin_request, so that nothing of
+ * The listening socket is ours, since CivetWeb says of a failed bind only that it
+ * failed.  It is started on a port of its own on loopback, and then our socket
+ * takes that one's place under the same descriptor.  All requests arrive in begin_request, so that nothing of
  * CivetWeb's own file serving is ever reached. */
 #include "core/server/server.h"
 
@@ -257,13 +256,11 @@ static int server_civetweb(struct seam_server *s, const struct address *a,
         .n_reserve = RESERVE,
         .max_busy = (uint32_t)c->server.max_connections,
         .port = a->port,
-        .ipv6 = a->sa.ss_family == AF_INET6,
     };
     struct mg_callbacks cb = {
         .begin_request = seam_dispatch,
         .http_error = seam_dispatch_error,
         .log_message = server_log,
-        .log_access = server_log,
         .init_thread = server_thread,
         .exit_thread = server_thread_end,
         .init_connection = server_opened,
@@ -333,6 +330,11 @@ int seam_server_bind(struct seam_server **out, const struct seam_config *c,
                          "from other machines; set server.api_keys, or "
                          "--insecure to serve without a key",
                          c->server.listen);
+    if (a.sa.ss_family == AF_INET6 && !mg_check_feature(MG_FEATURES_IPV6))
+        return seam_fail(err, SEAM_ENOTSUP,
+                         "server.listen: %s: the CivetWeb of this system is "
+                         "built without IPv6; listen on an IPv4 address",
+                         c->server.listen);
     s = calloc(1, sizeof *s);
     if (!s)
         return seam_fail(err, SEAM_ENOMEM, "server: no memory");
@@ -340,7 +342,7 @@ int seam_server_bind(struct seam_server **out, const struct seam_config *c,
     s->log = log;
     s->listen_fd = -1;
     s->started = time(NULL);
-        rc = seam_auth_init(&s->auth, c, err);
+    rc = seam_auth_init(&s->auth, c, err);
     if (!rc)
         rc = server_listen(s, &a, err);
     if (!rc) {
@@ -398,7 +400,7 @@ void seam_server_stop(struct seam_server *s)
     if (s->listen_fd >= 0)
         close(s->listen_fd);
     seam_auth_release(&s->auth);
-        free(s);
+    free(s);
 }
 
 /* ---- State --------------------------------------------------------------- */

@@ -38,7 +38,6 @@ struct seam_server {
     _Atomic uint64_t answers[SEAM_N_ROUTES][SEAM_N_CODES];
     _Atomic uint64_t cancelled; /* requests whose client left               */
     _Atomic uint64_t repairs;   /* calls cut short or dropped               */
-
 };
 
 /* The engine when it serves, or NULL. */

@@ -1,0 +1,352 @@
+/* Fields of requests: types, ranges, null and 5.0, and what has no effect. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/http/collect.h"
+#include "tests/http/fixture.h"
+
+#define CHAT "/v1/chat/completions"
+#define TOOL(name)                                          \
+    "{\"type\":\"function\",\"function\":{\"name\":\"" name \
+    "\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}"
+
+struct field_case {
+    const char *more;  /* of the request                                      */
+    const char *param; /* of the error; NULL: accepted                        */
+};
+
+static const struct field_case CASES[] = {
+    { "\"temperature\":\"1\"", "temperature" },
+    { "\"temperature\":2.1", "temperature" },
+    { "\"temperature\":-0.1", "temperature" },
+    { "\"temperature\":0", NULL },
+    { "\"temperature\":2", NULL },
+    { "\"temperature\":null", NULL },
+    { "\"top_p\":\"0.9\"", "top_p" },
+    { "\"top_p\":1.5", "top_p" },
+    { "\"top_p\":0", NULL },
+    { "\"min_p\":2", "min_p" },
+    { "\"top_k\":-2", "top_k" },
+    { "\"top_k\":-1", NULL },
+    { "\"top_k\":5.0", NULL },
+    { "\"top_k\":5.5", "top_k" },
+    { "\"top_k\":\"5\"", "top_k" },
+    { "\"n\":0", "n" },
+    { "\"n\":9", "n" },
+    { "\"n\":1.5", "n" },
+    { "\"n\":true", "n" },
+    { "\"max_tokens\":0", "max_tokens" },
+    { "\"max_tokens\":-2", "max_tokens" },
+    { "\"max_tokens\":-1", NULL },
+    { "\"max_tokens\":5,\"max_completion_tokens\":5", NULL },
+    { "\"max_tokens\":5,\"max_completion_tokens\":6", "max_completion_tokens" },
+    { "\"max_completion_tokens\":99999999", NULL },
+    { "\"min_tokens\":-1", "min_tokens" },
+    { "\"presence_penalty\":2.5", "presence_penalty" },
+    { "\"presence_penalty\":-2", NULL },
+    { "\"frequency_penalty\":[]", "frequency_penalty" },
+    { "\"repetition_penalty\":0", "repetition_penalty" },
+    { "\"repetition_penalty\":1.1", NULL },
+    { "\"repeat_penalty\":-1", "repeat_penalty" },
+    { "\"logit_bias\":[]", "logit_bias" },
+    { "\"logit_bias\":{\"99999\":1}", "logit_bias" },
+    { "\"logit_bias\":{\"x\":1}", "logit_bias" },
+    { "\"logit_bias\":{\"5\":101}", "logit_bias" },
+    { "\"logit_bias\":{\"5\":1,\"05\":1}", "logit_bias" },
+    { "\"logit_bias\":{\"5\":-100}", NULL },
+    { "\"logprobs\":1", "logprobs" },
+    { "\"logprobs\":true,\"top_logprobs\":21", "top_logprobs" },
+    { "\"top_logprobs\":2", "top_logprobs" },
+    { "\"logprobs\":true,\"top_logprobs\":20", NULL },
+    { "\"stop\":\"\"", "stop" },
+    { "\"stop\":[\"\"]", "stop" },
+    { "\"stop\":[1]", "stop" },
+    { "\"stop\":5", "stop" },
+    { "\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]", "stop" },
+    { "\"stop\":[]", NULL },
+    { "\"stop\":null", NULL },
+    { "\"stop_token_ids\":[99999]", "stop_token_ids" },
+    { "\"stop_token_ids\":5", "stop_token_ids" },
+    { "\"stop_token_ids\":[5]", NULL },
+    { "\"ignore_eos\":1", "ignore_eos" },
+    { "\"skip_special_tokens\":\"no\"", "skip_special_tokens" },
+    { "\"stream\":1", "stream" },
+    { "\"stream_options\":{}", "stream_options" },
+    { "\"stream_options\":null", NULL },
+    { "\"stream\":true,\"stream_options\":[]", "stream_options" },
+    { "\"stream\":true,\"stream_options\":{\"include_usage\":1}",
+      "stream_options.include_usage" },
+    { "\"model\":5", "model" },
+    { "\"model\":\"other\"", "model" },
+    { "\"model\":\"scripted\"", NULL },
+    { "\"tools\":[]", NULL },
+    { "\"tools\":null", NULL },
+    { "\"tools\":{}", "tools" },
+    { "\"tools\":[1]", "tools[0]" },
+    { "\"tools\":[{\"type\":\"function\"}]", "tools[0].name" },
+    { "\"tools\":[{\"type\":\"function\",\"function\":{}}]",
+      "tools[0].function.name" },
+    { "\"tools\":[" TOOL("a b") "]", "tools[0].function.name" },
+    { "\"tools\":[" TOOL("a") "," TOOL("a") "]", "tools[1].function.name" },
+    { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\","
+      "\"parameters\":[]}}]",
+      "tools[0].function.parameters" },
+    { "\"tools\":[{\"type\":\"web_search\"}]", "tools[0].type" },
+    { "\"tools\":[{\"name\":\"flat\"}]", NULL },
+    { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\"}}]",
+      NULL },
+    { "\"tool_choice\":\"auto\"", NULL },
+    { "\"tool_choice\":\"none\"", NULL },
+    { "\"tool_choice\":\"required\"", "tool_choice" },
+    { "\"tool_choice\":\"any\"", "tool_choice" },
+    { "\"tool_choice\":5", "tool_choice" },
+    { "\"tools\":[" TOOL("a") "],\"tool_choice\":\"required\"", NULL },
+    { "\"tools\":[" TOOL("a") "],\"tool_choice\":{\"type\":\"function\","
+                              "\"function\":{\"name\":\"a\"}}",
+      NULL },
+    { "\"tools\":[" TOOL("a") "],\"tool_choice\":{\"type\":\"function\","
+                              "\"function\":{\"name\":\"b\"}}",
+      "tool_choice" },
+    { "\"functions\":[{\"name\":\"a\"}],\"function_call\":{\"name\":\"a\"}",
+      NULL },
+    { "\"functions\":[{\"name\":\"a\"}],\"function_call\":{\"name\":\"b\"}",
+      "function_call" },
+    { "\"parallel_tool_calls\":\"no\"", "parallel_tool_calls" },
+    { "\"response_format\":{\"type\":\"text\"}", NULL },
+    { "\"response_format\":{}", "response_format" },
+    { "\"response_format\":{\"type\":\"json_schema\"}",
+      "response_format.json_schema.schema" },
+    { "\"reasoning_effort\":\"huge\"", "reasoning_effort" },
+    { "\"reasoning_effort\":\"high\"", NULL },
+    { "\"reasoning\":{\"effort\":\"huge\"}", "reasoning.effort" },
+    { "\"reasoning\":{\"effort\":\"low\",\"enabled\":true}", NULL },
+    { "\"thinking\":{\"type\":\"maybe\"}", "thinking.type" },
+    { "\"thinking\":{\"type\":\"disabled\"}", NULL },
+    { "\"enable_thinking\":1", "enable_thinking" },
+    { "\"chat_template_kwargs\":[]", "chat_template_kwargs" },
+    { "\"chat_template_kwargs\":{\"enable_thinking\":1}",
+      "chat_template_kwargs.enable_thinking" },
+    { "\"chat_template_kwargs\":{\"colour\":\"blue\"}", NULL },
+    { "\"continue_final_message\":true", "continue_final_message" },
+    { "\"best_of\":2", "best_of" },
+    { "\"best_of\":1", NULL },
+    { "\"modalities\":[\"text\"]", NULL },
+    { "\"modalities\":[\"audio\"]", "modalities" },
+    { "\"audio\":{}", "audio" },
+    { "\"echo\":true", "echo" },
+    { "\"echo\":false", NULL },
+    { "\"prompt_logprobs\":1", "prompt_logprobs" },
+    { "\"prompt_logprobs\":null", NULL },
+    { "\"seed\":1.5", "seed" },
+    { "\"seed\":\"1\"", "seed" },
+    { "\"user\":\"u\",\"metadata\":{},\"store\":true,\"service_tier\":1",
+      NULL },
+    { "\"temprature\":5", NULL },
+};
+
+Test(fields, are_checked_by_name)
+{
+    struct fixture f;
+    char body[1024];
+
+    fixture_open(&f, "</think>ok\1");
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const struct field_case *c = &CASES[i];
+        struct reply r;
+
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"user\","
+                 "\"content\":\"hi\"}],%s%s}",
+                 c->more, strstr(c->more, "\"seed\"") ? "" : ",\"seed\":1");
+        client_post(f.url, CHAT, body, &r);
+        if (!c->param) {
+            cr_expect_eq(r.status, 200, "%s: %s", c->more, r.body.p);
+        } else {
+            const char *param =
+                json_string_value(reply_at(&r, "error", "param", NULL));
+
+            cr_expect(r.status == 400 ||
+                          (r.status == 404 && !strcmp(c->param, "model")),
+                      "%s: %d", c->more, r.status);
+            cr_expect(param && !strcmp(param, c->param), "%s: param %s, %s",
+                      c->more, param, r.body.p);
+        }
+        reply_release(&r);
+    }
+    fixture_close(&f);
+}
+
+static const struct field_case MESSAGES[] = {
+    { "{\"role\":\"user\"}", NULL },
+    { "{\"role\":\"user\",\"content\":null}", NULL },
+    { "{\"role\":\"user\",\"content\":[]}", NULL },
+    { "{\"role\":\"user\",\"content\":5}", "messages[0].content" },
+    { "{\"role\":\"user\",\"content\":{}}", "messages[0].content" },
+    { "{\"role\":\"robot\",\"content\":\"\"}", "messages[0].role" },
+    { "{\"content\":\"\"}", "messages[0].role" },
+    { "5", "messages[0]" },
+    { "{\"role\":\"developer\",\"content\":\"x\"}", NULL },
+    { "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+      "\"b\"]}",
+      NULL },
+    { "{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}",
+      "messages[0].content[0]" },
+    { "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+      "{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}",
+      "messages[0].content[1]" },
+    { "{\"role\":\"user\",\"content\":[{\"type\":\"dance\"}]}",
+      "messages[0].content[0]" },
+    { "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\","
+      "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
+      "\"{\\\"city\\\": \\\"Par\"}}]}",
+      NULL },
+    { "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+      "\"arguments\":{\"a\":1}}}]}",
+      NULL },
+    { "{\"role\":\"assistant\",\"tool_calls\":5}", "messages[0].tool_calls" },
+    { "{\"role\":\"assistant\",\"tool_calls\":[{}]}",
+      "messages[0].tool_calls[0]" },
+    { "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+      "\"arguments\":5}}]}",
+      "messages[0].tool_calls[0]" },
+    { "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"x\"}", NULL },
+    { "{\"role\":\"tool\",\"tool_call_id\":1,\"content\":\"x\"}",
+      "messages[0].tool_call_id" },
+    { "{\"role\":\"function\",\"name\":\"f\",\"content\":\"x\"}", NULL },
+};
+
+Test(fields, of_messages_are_checked_by_place)
+{
+    struct fixture f;
+    char body[1024];
+
+    fixture_open(&f, "</think>ok\1");
+    for (size_t i = 0; i < sizeof MESSAGES / sizeof *MESSAGES; i++) {
+        const struct field_case *c = &MESSAGES[i];
+        const char *param;
+        struct reply r;
+
+        snprintf(body, sizeof body, "{\"seed\":1,\"messages\":[%s]}", c->more);
+        client_post(f.url, CHAT, body, &r);
+        param = json_string_value(reply_at(&r, "error", "param", NULL));
+        cr_expect_eq(r.status, c->param ? 400 : 200, "%s: %s", c->more,
+                     r.body.p);
+        if (c->param)
+            cr_expect(param && !strcmp(param, c->param), "%s: param %s",
+                      c->more, param);
+        reply_release(&r);
+    }
+    fixture_close(&f);
+}
+
+static const struct field_case PROMPTS[] = {
+    { "\"prompt\":\"x\"", NULL },
+    { "\"prompt\":[\"x\",\"y\"]", NULL },
+    { "\"prompt\":[1,2,3]", NULL },
+    { "\"prompt\":[1.0,2]", NULL },
+    { "\"prompt\":[[1,2],[3]]", NULL },
+    { "\"prompt\":[]", "prompt" },
+    { "\"prompt\":[[]]", "prompt" },
+    { "\"prompt\":[[1],\"x\"]", "prompt" },
+    { "\"prompt\":[\"x\",1]", "prompt" },
+    { "\"prompt\":[1,-1]", "prompt" },
+    { "\"prompt\":[99999]", "prompt" },
+    { "\"prompt\":[1.5]", "prompt" },
+    { "\"prompt\":5", "prompt" },
+    { "\"prompt\":\"\"", "prompt" },
+    { "\"prompt\":null", "prompt" },
+    { "\"prompt\":\"x\",\"logprobs\":21", "logprobs" },
+    { "\"prompt\":\"x\",\"logprobs\":true", "logprobs" },
+    { "\"prompt\":\"x\",\"suffix\":\"y\"", "suffix" },
+    { "\"prompt\":\"x\",\"best_of\":3", "best_of" },
+};
+
+Test(fields, of_prompts_are_checked)
+{
+    struct fixture f;
+    char body[1024];
+
+    fixture_open(&f, "ok\1");
+    for (size_t i = 0; i < sizeof PROMPTS / sizeof *PROMPTS; i++) {
+        const struct field_case *c = &PROMPTS[i];
+        const char *param;
+        struct reply r;
+
+        snprintf(body, sizeof body, "{\"seed\":1,%s}", c->more);
+        client_post(f.url, "/v1/completions", body, &r);
+        param = json_string_value(reply_at(&r, "error", "param", NULL));
+        cr_expect_eq(r.status, c->param ? 400 : 200, "%s: %s", c->more,
+                     r.body.p);
+        if (c->param)
+            cr_expect(param && !strcmp(param, c->param), "%s: param %s",
+                      c->more, param);
+        reply_release(&r);
+    }
+    fixture_close(&f);
+}
+
+Test(fields, without_effect_are_listed)
+{
+    struct fixture f;
+    struct reply r;
+    char body[512], v[256];
+
+    fixture_open(&f, "</think>ok\1");
+    client_post(f.url, CHAT,
+                ask(body, sizeof body, 1,
+                    "\"temprature\":5,\"user\":\"u\","
+                    "\"bad\\nname\":1"),
+                &r);
+    cr_expect_eq(r.status, 200);
+    cr_expect_str_eq(reply_header(&r, "X-Seam-Ignored", v, sizeof v),
+                     "temprature, user");
+    reply_release(&r);
+    fixture_wait_log(&f, "fields without effect: temprature, user");
+    client_post(f.url, CHAT, ask(body, sizeof body, 1, NULL), &r);
+    cr_expect_null(reply_header(&r, "X-Seam-Ignored", v, sizeof v));
+    reply_release(&r);
+    fixture_close(&f);
+}
+
+Test(fields, model_names_are_those_served)
+{
+    static const struct seam_flag flags[] = {
+        { "model.aliases", "[\"gpt-x\",\"org/name\"]" },
+    };
+    struct fixture f;
+    struct reply r;
+    char body[256];
+
+    fixture_init(&f);
+    fixture_text(&f, "</think>ok\1");
+    fixture_bind(&f, flags, 1, NULL);
+    fixture_start(&f);
+    client_post(f.url, CHAT, ask(body, sizeof body, 1, "\"model\":\"gpt-x\""),
+                &r);
+    cr_expect_eq(r.status, 200);
+    cr_expect_str_eq(json_string_value(reply_at(&r, "model", NULL)), "gpt-x");
+    reply_release(&r);
+    client_post(f.url, CHAT, ask(body, sizeof body, 1, "\"model\":\"gpt-y\""),
+                &r);
+    cr_expect_eq(r.status, 404);
+    cr_expect_str_eq(json_string_value(reply_at(&r, "error", "code", NULL)),
+                     "model_not_found");
+    reply_release(&r);
+    client_get(f.url, "/v1/models", &r);
+    cr_expect_eq(json_array_size(reply_at(&r, "data", NULL)), 3);
+    cr_expect_eq(
+        json_integer_value(reply_at(&r, "data", "0", "max_model_len", NULL)),
+        4096);
+    reply_release(&r);
+    client_get(f.url, "/v1/models/org%2Fname", &r);
+    cr_expect_eq(r.status, 200);
+    reply_release(&r);
+    client_get(f.url, "/models/org/name", &r);
+    cr_expect_str_eq(json_string_value(reply_at(&r, "id", NULL)), "org/name");
+    reply_release(&r);
+    client_get(f.url, "/v1/models/nobody", &r);
+    cr_expect_eq(r.status, 404);
+    reply_release(&r);
+    fixture_close(&f);
+}
