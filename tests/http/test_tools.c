@@ -1,0 +1,305 @@
+/* TP-1: calls, whole and typed, streamed or not, wherever tokens end. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/http/collect.h"
+#include "tests/http/fixture.h"
+
+/* clang-format off */
+#define TOOLS                                                              \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"           \
+    "\"list_rooms\",\"parameters\":{\"type\":\"object\",\"properties\":"  \
+    "{}}}},{\"type\":\"function\",\"function\":{\"name\":\"book\","       \
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"room\":"       \
+    "{\"type\":\"string\"},\"hours\":{\"type\":\"integer\"},\"note\":"    \
+    "{\"type\":\"string\"}}}}}]"
+#define ARG(k, v) "<arg_key>" k "</arg_key><arg_value>" v "</arg_value>"
+#define LIST "<tool_call>list_rooms</tool_call>"
+/* clang-format on */
+
+struct call_case {
+    const char *output; /* "\1" ends the turn; without it the limit does  */
+    const char *reasoning, *content;
+    const char *call[2][2]; /* name, arguments */
+    const char *finish;
+};
+
+static const struct call_case CASES[] = {
+    { "</think>" LIST "\1", "", "", { { "list_rooms", "{}" } }, "tool_calls" },
+    { "need data" LIST "\1",
+      "need data",
+      "",
+      { { "list_rooms", "{}" } },
+      "tool_calls" },
+    { "</think><tool_call>book" ARG("room", "007")
+          ARG("hours", "2") "</tool_call>" LIST "\1",
+      "",
+      "",
+      { { "book", "{\"room\": \"007\", \"hours\": 2}" },
+        { "list_rooms", "{}" } },
+      "tool_calls" },
+    { "</think><tool_call>book" ARG(
+          "note",
+          "a </arg_value b \"q\" \\ \xf0\x9f\x98\x80\n\nend") "</tool_call>\1",
+      "",
+      "",
+      { { "book", "{\"note\": \"a </arg_value b \\\"q\\\" \\\\ "
+                  "\xf0\x9f\x98\x80\\n\\nend\"}" } },
+      "tool_calls" },
+    { "</think>use the <tool_call> tag\1",
+      "",
+      "use the <tool_call> tag",
+      { { NULL } },
+      "stop" },
+    { "</think><tool_call>book<arg_key>room</arg_key><arg_val",
+      "",
+      "",
+      { { NULL } },
+      "length" },
+    /* A name nobody declared is left out (documented). */
+    { "</think>a<tool_call>unknown_fn</tool_call>b\1",
+      "",
+      "ab",
+      { { NULL } },
+      "stop" },
+};
+
+static const char *text_of(const struct seam_buf *b)
+{
+    return b->n ? b->p : "";
+}
+
+static void check(struct fixture *f, unsigned seed, const struct call_case *c,
+                  size_t max_tokens, const char *how)
+{
+    struct answer a;
+    char body[2048], more[1536];
+    unsigned calls = 0;
+
+    snprintf(more, sizeof more, TOOLS ",\"max_tokens\":%zu", max_tokens);
+    answer_both(f->url, ask(body, sizeof body, seed, more), &a);
+    cr_expect_str_eq(text_of(&a.reasoning), c->reasoning, "%s, %s: '%s'",
+                     c->output, how, text_of(&a.reasoning));
+    cr_expect_str_eq(text_of(&a.content), c->content, "%s, %s: '%s'", c->output,
+                     how, text_of(&a.content));
+    cr_expect_str_eq(a.finish, c->finish, "%s, %s: %s", c->output, how,
+                     a.finish);
+    while (calls < 2 && c->call[calls][0])
+        calls++;
+    cr_expect_eq(a.n_calls, calls, "%s, %s: %u calls", c->output, how,
+                 a.n_calls);
+    for (unsigned i = 0; i < a.n_calls && i < calls; i++) {
+        json_t *args = json_loads(text_of(&a.call[i].args), 0, NULL);
+        json_t *want = json_loads(c->call[i][1], 0, NULL);
+
+        cr_expect_str_eq(text_of(&a.call[i].name), c->call[i][0]);
+        cr_expect(json_equal(args, want), "%s, %s: %s", c->output, how,
+                  text_of(&a.call[i].args));
+        cr_expect_eq(strncmp(a.call[i].id, "call_", 5), 0);
+        cr_expect_geq(strlen(a.call[i].id), 29);
+        json_decref(args);
+        json_decref(want);
+    }
+    if (calls == 2)
+        cr_expect_neq(strcmp(a.call[0].id, a.call[1].id), 0);
+    answer_release(&a);
+}
+
+/* Tokens of the whole text but for its tags, of single bytes, and of text cut
+ * in two at every place. */
+static size_t count_tokens(const char *text)
+{
+    size_t n = 0;
+
+    for (; *text; n++) {
+        const char *end = *text == '<' ? strchr(text, '>') : NULL;
+        size_t len = end ? (size_t)(end - text) + 1 : 1;
+
+        if (len > 1 && (len > 12 || memchr(text, ' ', len)))
+            len = 1;
+        text += len;
+    }
+    return n;
+}
+
+Test(tp1, tokens_and_tags)
+{
+    struct fixture f;
+    size_t n = sizeof CASES / sizeof *CASES;
+
+    fixture_init(&f);
+    for (size_t i = 0; i < n; i++)
+        fixture_text(&f, CASES[i].output);
+    fixture_bind(&f, NULL, 0, NULL);
+    fixture_start(&f);
+    for (size_t i = 0; i < n; i++)
+        check(&f, (unsigned)i + 1, &CASES[i], count_tokens(CASES[i].output),
+              "tags as tokens");
+    fixture_close(&f);
+}
+
+/* Every byte a token of its own, tags included: the text decides. */
+Test(tp1, single_bytes)
+{
+    struct fixture f;
+    size_t n = sizeof CASES / sizeof *CASES;
+
+    fixture_init(&f);
+    for (size_t i = 0; i < n; i++) {
+        int32_t id[512];
+        size_t len = strlen(CASES[i].output);
+
+        for (size_t j = 0; j < len; j++)
+            id[j] = CASES[i].output[j] == 1 ? TOK_EOS
+                                            : (unsigned char)CASES[i].output[j];
+        fixture_script(&f, id, len);
+    }
+    fixture_bind(&f, NULL, 0, NULL);
+    fixture_start(&f);
+    for (size_t i = 0; i < n; i++)
+        check(&f, (unsigned)i + 1, &CASES[i], strlen(CASES[i].output),
+              "single bytes");
+    fixture_close(&f);
+}
+
+/* Two tokens, cut at every place. */
+static void cut_everywhere(const struct call_case *c)
+{
+    struct fixture f;
+    struct answer whole, a;
+    size_t n = strlen(c->output);
+    bool ends = c->output[n - 1] == 1;
+    char body[2048], more[1536];
+
+    if (ends)
+        n--;
+    fixture_init(&f);
+    for (size_t cut = 1; cut < n && f.n_scripts < MAX_SCRIPTS - 1; cut++) {
+        int32_t id[512];
+        size_t k = 0;
+
+        /* '"' and '\' as bytes: the fixture's pieces do not hold them. */
+        for (size_t i = 0; i < n;) {
+            size_t end = i < cut ? cut : n, len = 0;
+
+            while (i + len < end && !strchr("\"\\", c->output[i + len]))
+                len++;
+            id[k++] = fixture_piece(&f, c->output + i, len ? len : 1);
+            i += len ? len : 1;
+        }
+        if (ends)
+            id[k++] = TOK_EOS;
+        fixture_script(&f, id, k);
+    }
+    fixture_bind(&f, NULL, 0, NULL);
+    fixture_start(&f);
+    snprintf(more, sizeof more, TOOLS);
+    for (unsigned seed = 1; ends && seed <= f.n_scripts; seed++) {
+        answer_stream(f.url, ask(body, sizeof body, seed, more), &a);
+        if (seed == 1) {
+            whole = a;
+            continue;
+        }
+        cr_expect_str_eq(text_of(&a.content), text_of(&whole.content));
+        cr_expect_str_eq(text_of(&a.reasoning), text_of(&whole.reasoning));
+        cr_expect_str_eq(a.finish, whole.finish);
+        cr_expect_eq(a.n_calls, whole.n_calls);
+        for (unsigned i = 0; i < a.n_calls; i++) {
+            cr_expect_str_eq(text_of(&a.call[i].name),
+                             text_of(&whole.call[i].name));
+            cr_expect_str_eq(text_of(&a.call[i].args),
+                             text_of(&whole.call[i].args));
+        }
+        answer_release(&a);
+    }
+    if (ends && f.n_scripts)
+        answer_release(&whole);
+    fixture_close(&f);
+}
+
+Test(tp1, cut_at_every_place)
+{
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
+        cut_everywhere(&CASES[i]);
+}
+
+Test(tools, choice_none_suppresses_calls)
+{
+    struct fixture f;
+    struct answer a;
+    char body[2048];
+
+    fixture_open(&f, "</think>a " LIST " b\1");
+    answer_both(f.url,
+                ask(body, sizeof body, 1, TOOLS ",\"tool_choice\":\"none\""),
+                &a);
+    cr_expect_str_eq(a.content.p, "a  b");
+    cr_expect_eq(a.n_calls, 0);
+    cr_expect_str_eq(a.finish, "stop");
+    answer_release(&a);
+    /* Without tools the markup is text. */
+    answer_both(f.url, ask(body, sizeof body, 1, NULL), &a);
+    cr_expect_str_eq(a.content.p, "a " LIST " b");
+    answer_release(&a);
+    fixture_close(&f);
+}
+
+Test(tools, only_one_call_when_asked_for)
+{
+    struct fixture f;
+    struct answer a;
+    char body[2048];
+
+    fixture_init(&f);
+    fixture_text(&f, "</think>" LIST "<tool_call>book" ARG(
+                         "room", "1") "</tool_call>and so on and so on\1");
+    fixture_use_trace(&f);
+    fixture_bind(&f, NULL, 0, NULL);
+    fixture_start(&f);
+    answer_both(
+        f.url,
+        ask(body, sizeof body, 1, TOOLS ",\"parallel_tool_calls\":false"), &a);
+    cr_expect_eq(a.n_calls, 1);
+    cr_expect_str_eq(text_of(&a.call[0].name), "list_rooms");
+    cr_expect_str_eq(a.finish, "tool_calls");
+    cr_expect(a.content_is_null);
+    answer_release(&a);
+    fixture_close(&f);
+}
+
+Test(tools, allowed_tools_leave_out_the_others)
+{
+    struct fixture f;
+    struct answer a;
+    char body[2048];
+
+    fixture_open(&f, "</think>" LIST "x\1");
+    answer_both(f.url,
+                ask(body, sizeof body, 1,
+                    TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\","
+                          "\"allowed_tools\":{\"mode\":\"auto\",\"tools\":["
+                          "{\"type\":\"function\",\"function\":{\"name\":"
+                          "\"book\"}}]}}"),
+                &a);
+    cr_expect_eq(a.n_calls, 0);
+    cr_expect_str_eq(a.content.p, "x");
+    answer_release(&a);
+    fixture_close(&f);
+}
+
+Test(tools, old_clients_say_functions)
+{
+    struct fixture f;
+    struct answer a;
+    char body[2048];
+
+    fixture_open(&f, "</think>" LIST "\1");
+    answer_both(
+        f.url,
+        ask(body, sizeof body, 1, "\"functions\":[{\"name\":\"list_rooms\"}]"),
+        &a);
+    cr_expect_eq(a.n_calls, 1);
+    answer_release(&a);
+    fixture_close(&f);
+}
