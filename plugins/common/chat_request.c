@@ -56,7 +56,7 @@ static int chat_keep(struct chat_reader *c, struct tbuf *b,
     return SEAM_OK;
 }
 
-/* ---- Content -------------------------------------------------------------- */
+/* ---- Content ------------------------------------------------------------- */
 
 static const struct chat_part {
     const char *type, *field;
@@ -170,7 +170,7 @@ static int chat_content(struct chat_reader *c, const struct jt_value *v,
     return rc;
 }
 
-/* ---- Assistant ------------------------------------------------------------ */
+/* ---- Assistant ----------------------------------------------------------- */
 
 /* Arguments as text: an object, blank or null for none, or an object written as
  * a string once more.  *out stays NULL for what is none of these. */
@@ -326,7 +326,7 @@ static int chat_assistant(struct chat_reader *c, const struct jt_value *v,
     return chat_calls(c, v, index, m);
 }
 
-/* ---- Tool results --------------------------------------------------------- */
+/* ---- Tool results -------------------------------------------------------- */
 
 /* A result at c->path: text, or references to tools. */
 static int chat_answer(struct chat_reader *c, const struct jt_value *v,
@@ -385,7 +385,7 @@ static int chat_tool(struct chat_reader *c, const struct jt_value *v,
     return rc;
 }
 
-/* ---- Messages and options ------------------------------------------------- */
+/* ---- Messages and options ------------------------------------------------ */
 
 static int chat_message(struct chat_reader *c, const struct jt_value *v,
                         size_t index)

@@ -1,6 +1,6 @@
-/* A chat request as renderers want it: the many shapes that clients send brought
- * to one (chat spec, section 2.1).  Fields that no renderer reads are ignored,
- * so the whole request body may be passed. */
+/* A chat request as renderers want it: the many shapes that clients send
+ * brought to one (chat spec, section 2.1).  Fields that no renderer reads are
+ * ignored, so the whole request body may be passed. */
 #ifndef SEAM_CHAT_REQUEST_H
 #define SEAM_CHAT_REQUEST_H
 

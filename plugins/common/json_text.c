@@ -11,7 +11,7 @@
 /* Objects with more members are searched by bisection. */
 #define JT_LINEAR 8
 
-/* ---- Memory --------------------------------------------------------------- */
+/* ---- Memory -------------------------------------------------------------- */
 
 struct jt_chunk {
     struct jt_chunk *next;
@@ -59,7 +59,7 @@ void jt_release(struct jt_doc *doc)
     *doc = (struct jt_doc){ 0 };
 }
 
-/* ---- Reading -------------------------------------------------------------- */
+/* ---- Reading ------------------------------------------------------------- */
 
 struct jt_reader {
     const char *p, *end, *start;
@@ -473,7 +473,7 @@ int jt_check(struct seam_str text, bool *real)
     return v.kind;
 }
 
-/* ---- Looking -------------------------------------------------------------- */
+/* ---- Looking ------------------------------------------------------------- */
 
 const struct jt_value *jt_find(const struct jt_value *v, struct seam_str key)
 {
@@ -534,7 +534,8 @@ static bool jt_equal_numbers(const struct jt_value *a, const struct jt_value *b)
 
     if (text_same(a->s, b->s))
         return true;
-    /* Integers have one spelling (but for -0), beyond what doubles tell apart. */
+    /* Integers have one spelling (but for -0), also those that doubles cannot
+     * tell apart. */
     if (!a->real && !b->real && (a->s.n > 15 || b->s.n > 15))
         return false;
     return !jt_double(a->s, &x) && !jt_double(b->s, &y) && x == y;
@@ -572,7 +573,7 @@ bool jt_equal(const struct jt_value *a, const struct jt_value *b)
     }
 }
 
-/* ---- Numbers -------------------------------------------------------------- */
+/* ---- Numbers ------------------------------------------------------------- */
 
 /* The C library reads and prints by the thread's locale; the process's may
  * have a decimal comma.  In glibc the "C" locale costs nothing to ask for. */
@@ -705,7 +706,7 @@ out:
         freelocale(c);
 }
 
-/* ---- Writing -------------------------------------------------------------- */
+/* ---- Writing ------------------------------------------------------------- */
 
 static bool jt_skipped(struct seam_str key, const char *const *skip)
 {

@@ -2,9 +2,9 @@
  * written, members in the order of the text.
  *
  * Refused: anything after the value, a byte order mark, ill-formed UTF-8, lone
- * surrogates, reals that no double can hold, nesting beyond JT_DEPTH.  U+0000 is
- * an ordinary character.  A key that comes twice keeps its first place and takes
- * its last value, as Python's reader has it. */
+ * surrogates, reals that no double can hold, nesting beyond JT_DEPTH.  U+0000
+ * is an ordinary character.  A key that comes twice keeps its first place and
+ * takes its last value, as Python's reader has it. */
 #ifndef SEAM_JSON_TEXT_H
 #define SEAM_JSON_TEXT_H
 

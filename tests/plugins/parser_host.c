@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 
-/* ---- Text ----------------------------------------------------------------- */
+/* ---- Text ---------------------------------------------------------------- */
 
 void ptext_add(struct ptext *t, const char *p, size_t n)
 {
@@ -35,7 +35,7 @@ void ptext_release(struct ptext *t)
     *t = (struct ptext){ 0 };
 }
 
-/* ---- Host ----------------------------------------------------------------- */
+/* ---- Host ---------------------------------------------------------------- */
 
 static void host_log(void *ctx, uint32_t level, const char *msg)
 {
@@ -169,7 +169,7 @@ void phost_unload(struct phost *h)
     *h = (struct phost){ 0 };
 }
 
-/* ---- Rendering ------------------------------------------------------------ */
+/* ---- Rendering ----------------------------------------------------------- */
 
 struct render_ctx {
     struct ptext *out;
@@ -218,7 +218,7 @@ int phost_render_marked(struct phost *h, const char *request, size_t n,
     return render(h, request, n, true, out, err);
 }
 
-/* ---- Parsing -------------------------------------------------------------- */
+/* ---- Parsing ------------------------------------------------------------- */
 
 static int parse_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
                        uint64_t n)

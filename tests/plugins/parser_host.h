@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* ---- Text ----------------------------------------------------------------- */
+/* ---- Text ---------------------------------------------------------------- */
 
 struct ptext {
     char *p; /* NUL-terminated once anything was appended */
@@ -20,7 +20,7 @@ void ptext_add(struct ptext *t, const char *p, size_t n);
 void ptext_str(struct ptext *t, const char *s);
 void ptext_release(struct ptext *t);
 
-/* ---- Host ----------------------------------------------------------------- */
+/* ---- Host ---------------------------------------------------------------- */
 
 struct phost_setting {
     const char *key, *value; /* value "true" and "false" are also booleans    */
@@ -59,7 +59,7 @@ int phost_render(struct phost *h, const char *request, size_t n,
 int phost_render_marked(struct phost *h, const char *request, size_t n,
                         struct ptext *out, struct seam_error *err);
 
-/* ---- Parsing -------------------------------------------------------------- */
+/* ---- Parsing ------------------------------------------------------------- */
 
 #define PMAX_CALLS 64
 

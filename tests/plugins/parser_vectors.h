@@ -229,4 +229,4 @@
 { "D listed, another", "</think>" TC("set" K("e", "9")), 0, "", "", "set {\"e\": 9}", "tool_calls" },
 { "D string with a lone surrogate", "</think>" TC("set" K("any", "[\"\\ud800\"]")), 0,
   "", "", "set {\"any\": \"[\\\"\\\\ud800\\\"]\"}", "tool_calls" },
-/* clang-format on */
+    /* clang-format on */

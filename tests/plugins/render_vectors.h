@@ -2,7 +2,7 @@
  * chat spec, 2.13; B: faults seen in other servers, section 4; N: shapes of 2.1
  * and the rules of 2.2 to 2.10. */
 
-#define ALL "4.7 5 5.1 5.2 5.3"
+/* clang-format off */
 #define ASK(q) "{\"role\":\"user\",\"content\":\"" q "\"}"
 #define HISTORY "{\"messages\":[" ASK("q1") ",{\"role\":\"assistant\",\"content\":\"\\n a1 \\n\",\"reasoning_content\":\"\\n r1 \\n\"}," ASK("q2") "]"
 #define SHORT "{\"messages\":[" ASK("a") ",{\"role\":\"assistant\",\"content\":\"b\",\"reasoning_content\":\"r\"}," ASK("c") "]"
@@ -15,7 +15,6 @@
 #define VALUES "{\"city\":\"北京 <x>\",\"f\":1.50,\"b\":true,\"z\":null,\"o\":{\"a\":[1,\"é\"]},\"e\":\"\"}"
 #define VALUES_OUT TC("w" K("city", "北京 <x>") K("f", "1.5") K("b", "true") K("z", "null") K("o", "{\"a\": [1, \"é\"]}") K("e", ""))
 
-/* clang-format off */
 { "R1", "4.7 5 5.1", "{\"messages\":[" ASK("hi") "]}", START USER "hi" OPEN },
 { "R2", "4.7 5 5.1", "{\"messages\":[" ASK("hi") "],\"enable_thinking\":false}", START USER "hi" BOT "</think>" },
 { "R3", "5.2", "{\"messages\":[" ASK("hi") "],\"enable_thinking\":false}", START USER "hi" OPEN "</think>" },
@@ -125,4 +124,4 @@
   MAX OPEN "</think>" TC("f" K("a", "{\"x\": 3, \"y\": 2, \"z\": \"\\u0000\\u001f\x7f\xe2\x80\xa8/<\\n\\t\\b\\f\\r\\\"\\\\😀\"}")) OPEN },
 { "N many keys twice", "5.3", "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"j\":1,\"i\":1,\"h\":1,\"g\":1,\"f\":1,\"e\":1,\"d\":1,\"c\":1,\"b\":1,\"h\":2,\"j\":3,\"h\":4}}}]}]}",
   MAX OPEN "</think>" TC("f" K("j", "3") K("i", "1") K("h", "4") K("g", "1") K("f", "1") K("e", "1") K("d", "1") K("c", "1") K("b", "1")) OPEN },
-/* clang-format on */
+    /* clang-format on */

@@ -2,6 +2,7 @@
  * every kind, each whole and cut at every position; then what holds for every
  * parser plugin whatever its format. */
 #include <criterion/criterion.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,8 @@ static const char spec_tools[] =
 
 enum { FORWARD = 1, NO_TOOLS = 2, CUT = 4, ANSWER = 8, NONE = 16, ONE = 32 };
 
-/* calls: "NAME ARGS" of each call, joined by LF; one that has no end is followed
- * by " ...". */
+/* calls: "NAME ARGS" of each call, joined by LF; one that has no end is
+ * followed by " ...". */
 struct vector {
     const char *id, *text;
     uint32_t how;
@@ -196,7 +197,7 @@ Test(parser, glm47_ref_gives_the_vectors_at_every_cut)
     run_vectors("glm47_ref");
 }
 
-/* ---- Types ---------------------------------------------------------------- */
+/* ---- Types --------------------------------------------------------------- */
 
 #define DEFS                                                                 \
     "\"$defs\":{\"S\":{\"type\":\"string\"},\"N\":{\"type\":\"integer\"},"   \
@@ -344,7 +345,7 @@ Test(parser, glm47_survives_schemas_made_to_explode)
     host_free(h);
 }
 
-/* ---- Where reasoning stands ----------------------------------------------- */
+/* ---- Where reasoning stands ---------------------------------------------- */
 
 Test(parser, the_end_of_the_prompt_tells_the_first_channel)
 {
@@ -389,7 +390,7 @@ Test(parser, the_end_of_the_prompt_tells_the_first_channel)
     }
 }
 
-/* ---- hermes --------------------------------------------------------------- */
+/* ---- hermes -------------------------------------------------------------- */
 
 Test(parser, hermes_gives_its_vectors_at_every_cut)
 {
@@ -469,7 +470,7 @@ Test(parser, hermes_gives_its_vectors_at_every_cut)
     host_free(h[1]);
 }
 
-/* ---- What holds for every parser ------------------------------------------ */
+/* ---- What holds for every parser ----------------------------------------- */
 
 static const char *const all_plugins[] = { "glm47", "glm47_ref", "hermes",
                                            "none" };
@@ -836,5 +837,153 @@ Test(parser, many_keys_and_many_tools_are_read)
     pout_release(&o);
     ptext_release(&tools);
     ptext_release(&text);
+    host_free(h);
+}
+
+/* ---- Whole calls --------------------------------------------------------- */
+
+/* Case TP-1 of the public cases: calls that disappear. */
+Test(parser, no_call_disappears)
+{
+    static const char tools[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"list_rooms\"}},"
+        "{\"type\":\"function\",\"function\":{\"name\":\"book\",\"parameters\":"
+        "{\"properties\":{\"room\":{\"type\":\"string\"},\"hours\":{\"type\":"
+        "\"integer\"},\"note\":{\"type\":\"string\"}}}}}]";
+    static const struct vector cases[] = {
+        { "1", "</think>" TC("list_rooms"), 0, "", "", "list_rooms {}",
+          "tool_calls" },
+        { "2", "need data" TC("list_rooms"), 0, "need data", "",
+          "list_rooms {}", "tool_calls" },
+        { "3",
+          "</think>" TC("book" K("room", "007") K("hours", "2"))
+              TC("list_rooms"),
+          0, "", "", "book {\"room\": \"007\", \"hours\": 2}\nlist_rooms {}",
+          "tool_calls" },
+        { "4",
+          "</think>" TC("book" K("room", "007") K("hours", "2")
+                            K("note", "a </arg_value> b\n\"q\" \\ 😀\n")),
+          0, "", "",
+          "book {\"room\": \"007\", \"hours\": 2, \"note\": "
+          "\"a </arg_value> b\\n\\\"q\\\" \\\\ 😀\\n\"}",
+          "tool_calls" },
+        { "5", "</think>use the <tool_call> tag", 0, "",
+          "use the <tool_call> tag", "", "stop" },
+        { "6",
+          "</think><tool_call>book<arg_key>room</arg_key><arg_value>007"
+          "</arg_value><arg_key>hours</arg_key><arg_val",
+          CUT, "", "", "book {\"room\": \"007\" ...", "length" },
+        { "7", "</think>" TC("unknown_fn"), 0, "", "", "", "stop" },
+        { "7, forwarded", "</think>" TC("unknown_fn"), FORWARD, "", "",
+          "unknown_fn {}", "tool_calls" },
+    };
+    struct phost *h[2] = { host_new("glm47", false), host_new("glm47", true) };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct vector *v = &cases[i];
+        struct phost *host = h[!!(v->how & FORWARD)];
+        struct pcase c = case_of(v);
+        size_t n = strlen(v->text);
+        struct seam_error err = { 0 };
+
+        c.tools = tools;
+        for (size_t at = 0; at <= n; at++) {
+            struct pout o = { 0 };
+
+            cr_assert_eq(phost_parse(host, &c, v->text, n, &at, 1, &o, &err),
+                         0);
+            check_vector(v, &o);
+            pout_release(&o);
+        }
+    }
+    host_free(h[0]);
+    host_free(h[1]);
+}
+
+/* The expected calls of one line of the evaluation set, as history. */
+static json_t *history_of(const json_t *line)
+{
+    json_t *calls = json_array(), *messages;
+    const json_t *call;
+    size_t i;
+
+    json_array_foreach(json_object_get(line, "expected"), i, call)
+    {
+        char *args = json_dumps(json_object_get(call, "arguments"), 0);
+
+        json_array_append_new(
+            calls, json_pack("{s:{s:O,s:s}}", "function", "name",
+                             json_object_get(call, "name"), "arguments", args));
+        free(args);
+    }
+    messages =
+        json_pack("[{s:s,s:o}]", "role", "assistant", "tool_calls", calls);
+    return json_pack("{s:o,s:O,s:b}", "messages", messages, "tools",
+                     json_object_get(line, "tools"), "add_generation_prompt",
+                     0);
+}
+
+static void check_reads_back(struct phost *h, const json_t *line)
+{
+    const char *id = json_string_value(json_object_get(line, "id"));
+    json_t *expected = json_object_get(line, "expected");
+    json_t *history = history_of(line);
+    char *request = json_dumps(history, JSON_COMPACT);
+    char *tools = json_dumps(json_object_get(line, "tools"), JSON_COMPACT);
+    struct pcase c = { .tools = tools,
+                       .tail = ANSWERING,
+                       .end = SEAM_END_STOP };
+    struct ptext prompt = { 0 };
+    struct pout o = { 0 };
+    struct seam_error err = { 0 };
+    const char *calls;
+
+    cr_assert_eq(phost_render(h, request, strlen(request), &prompt, &err), 0,
+                 "%s: %s", id, err.text);
+    calls = strstr(prompt.p, "<|assistant|><think></think>");
+    cr_assert(calls, "%s", id);
+    calls += strlen("<|assistant|><think></think>");
+    cr_assert_eq(phost_parse_steps(h, &c, calls, strlen(calls), 3, &o, &err),
+                 0);
+    cr_expect_eq(o.n_calls, json_array_size(expected), "%s: %u calls", id,
+                 o.n_calls);
+    cr_expect_eq(o.content.n, 0, "%s: [%s] is left", id, o.content.p);
+    for (uint32_t i = 0; i < o.n_calls; i++) {
+        const json_t *call = json_array_get(expected, i);
+        json_t *args = json_loads(o.call[i].args.p, 0, NULL);
+
+        cr_expect_str_eq(o.call[i].name.p,
+                         json_string_value(json_object_get(call, "name")));
+        cr_expect(json_equal(args, json_object_get(call, "arguments")),
+                  "%s: %s", id, o.call[i].args.p);
+        cr_expect_eq(o.call[i].n_ends, 1, "%s", id);
+        json_decref(args);
+    }
+    pout_release(&o);
+    ptext_release(&prompt);
+    free(tools);
+    free(request);
+    json_decref(history);
+}
+
+Test(parser, what_history_prints_is_read_back)
+{
+    struct phost *h = host_new("glm47", false);
+    FILE *f = fopen(SEAM_TEST_SOURCE_DIR "/models/nano/eval_tools.jsonl", "r");
+    char *text = NULL;
+    size_t cap = 0, n = 0;
+
+    cr_assert(f, "no evaluation set");
+    while (getline(&text, &cap, f) > 0) {
+        json_t *line = json_loads(text, 0, NULL);
+
+        cr_assert(line, "line %zu", n + 1);
+        check_reads_back(h, line);
+        json_decref(line);
+        n++;
+    }
+    cr_expect_geq(n, 300, "%zu lines", n);
+    free(text);
+    fclose(f);
     host_free(h);
 }

@@ -1,6 +1,6 @@
 /* Prompts: the render vectors of the chat spec (2.13), the shapes that clients
  * send (2.1), what is refused and where, and which style a template asks for.
- * The comparison with the checkpoint's own template is tests/node/render.mjs. */
+ * tests/node/render.mjs compares with the checkpoint's own template. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,15 +18,17 @@
 #define K(k, v) "<arg_key>" k "</arg_key><arg_value>" v "</arg_value>"
 #define TC(x)   "<tool_call>" x "</tool_call>"
 #define TR(x)   "<tool_response>" x "</tool_response>"
-#define TOOLS(lines)                                                            \
-    "<|system|>\n# Tools\n\nYou may call one or more functions to assist with " \
-    "the user query.\n\nYou are provided with function signatures within "      \
-    "<tools></tools> XML tags:\n<tools>\n" lines                                \
-    "</tools>\n\nFor each function call, output the function name and "         \
-    "arguments within the following XML format:\n"                              \
-    "<tool_call>{function-name}<arg_key>{arg-key-1}</arg_key>"                  \
-    "<arg_value>{arg-value-1}</arg_value><arg_key>{arg-key-2}</arg_key>"        \
+#define TOOLS_HEAD                                                         \
+    "<|system|>\n# Tools\n\nYou may call one or more functions to assist " \
+    "with the user query.\n\nYou are provided with function signatures "   \
+    "within <tools></tools> XML tags:\n<tools>\n"
+#define TOOLS_TAIL                                                       \
+    "</tools>\n\nFor each function call, output the function name and "  \
+    "arguments within the following XML format:\n"                       \
+    "<tool_call>{function-name}<arg_key>{arg-key-1}</arg_key>"           \
+    "<arg_value>{arg-value-1}</arg_value><arg_key>{arg-key-2}</arg_key>" \
     "<arg_value>{arg-value-2}</arg_value>...</tool_call>"
+#define TOOLS(lines) TOOLS_HEAD lines TOOLS_TAIL
 
 struct vector {
     const char *id;
@@ -92,7 +94,7 @@ Test(parser_render, glm47_gives_the_vectors)
     }
 }
 
-/* ---- Options of the plugin ------------------------------------------------ */
+/* ---- Options of the plugin ----------------------------------------------- */
 
 Test(parser_render, thinking_off_in_5_3_follows_the_config)
 {
@@ -171,7 +173,7 @@ Test(parser_render, bad_arguments_in_history_are_logged_or_refused)
     host_free(h);
 }
 
-/* ---- Refusals ------------------------------------------------------------- */
+/* ---- Refusals ------------------------------------------------------------ */
 
 #define U(content) \
     "{\"messages\":[{\"role\":\"user\",\"content\":" content "}]}"
@@ -292,7 +294,7 @@ Test(parser_render, tool_references_belong_to_5_2_and_later)
     host_free(h);
 }
 
-/* ---- Nothing foreign becomes special -------------------------------------- */
+/* ---- Nothing foreign becomes special ------------------------------------- */
 
 /* The special pieces of a marked prompt, without the text between them. */
 static void specials(const struct ptext *marked, struct ptext *out)
@@ -397,7 +399,7 @@ Test(parser_render, no_text_of_a_request_becomes_a_special_token)
     }
 }
 
-/* ---- Which style ---------------------------------------------------------- */
+/* ---- Which style --------------------------------------------------------- */
 
 #define TEMPLATE(more)                                                        \
     "[gMASK]<sop>{% for m in messages %}<|observation|><|assistant|></think>" \
@@ -574,7 +576,7 @@ Test(parser_render, creation_refuses_what_it_cannot_serve)
     }
 }
 
-/* ---- The other formats ---------------------------------------------------- */
+/* ---- The other formats --------------------------------------------------- */
 
 Test(parser_render, hermes_and_none_print_their_own_formats)
 {
@@ -588,8 +590,8 @@ Test(parser_render, hermes_and_none_print_their_own_formats)
         "{\"role\":\"tool\",\"content\":\"R2\"}],"
         "\"tools\":[{\"name\":\"f\"}],\"enable_thinking\":false}";
     static const char hermes[] =
-        "<|im_start|>system\nS\n\n# Tools\n\nYou may call one or more functions "
-        "to assist with the user query.\n\nYou are provided with function "
+        "<|im_start|>system\nS\n\n# Tools\n\nYou may call one or more "
+        "functions to assist with the user query.\n\nYou are provided with function "
         "signatures within <tools></tools> XML tags:\n<tools>\n{\"type\": "
         "\"function\", \"function\": {\"name\": \"f\"}}\n</tools>\n\nFor each "
         "function call, return a json object with function name and arguments "

@@ -54,7 +54,7 @@ static void json(struct renderer *x, const struct jt_value *v,
     text(x, tbuf_view(&x->line));
 }
 
-/* ---- White space ---------------------------------------------------------- */
+/* ---- White space --------------------------------------------------------- */
 
 /* What Python's str.strip takes off. */
 static bool is_blank(uint32_t c)
@@ -110,7 +110,7 @@ static struct seam_str strip_lf(struct seam_str s, bool start, bool end)
     return s;
 }
 
-/* ---- Tools ---------------------------------------------------------------- */
+/* ---- Tools --------------------------------------------------------------- */
 
 static const char *const inner_keys[] = { "strict", "defer_loading", NULL };
 
@@ -179,7 +179,7 @@ static void effort_line(struct renderer *x)
                                                                : "Max");
 }
 
-/* ---- Assistant turns ------------------------------------------------------ */
+/* ---- Assistant turns ----------------------------------------------------- */
 
 /* Reasoning that came inside the content: before the first </think>, behind the
  * last <think> there; the content goes on behind the last </think>. */
@@ -284,7 +284,7 @@ static void resumed(struct renderer *x, const struct chat_msg *given)
     text(x, strip_start(m.text));
 }
 
-/* ---- Tool results --------------------------------------------------------- */
+/* ---- Tool results -------------------------------------------------------- */
 
 /* A tool on the list that finds tools by name. */
 struct named {
@@ -381,8 +381,8 @@ static int by_call(const void *a, const void *b)
     return (x->call > y->call) - (x->call < y->call);
 }
 
-/* Fill by[n], one entry a call, sorted by id, with the results of msg[from, to).
- * False when an id is empty, unknown or not unique. */
+/* Fill by[n], one entry a call, sorted by id, with the results of
+ * msg[from, to).  False when an id is empty, unknown or not unique. */
 static bool match_results(const struct renderer *x, struct ordered *by,
                           size_t n, size_t from, size_t to)
 {
@@ -438,7 +438,7 @@ static void results(struct renderer *x, size_t from, size_t to)
     free(by);
 }
 
-/* ---- The prompt ----------------------------------------------------------- */
+/* ---- The prompt ---------------------------------------------------------- */
 
 static void opening(struct renderer *x)
 {

@@ -88,7 +88,7 @@ static void no_memory(struct stream *s)
         s->out.rc = SEAM_ENOMEM;
 }
 
-/* ---- Keys ----------------------------------------------------------------- */
+/* ---- Keys ---------------------------------------------------------------- */
 
 static void keys_release(struct keys *k)
 {
@@ -166,7 +166,7 @@ static int keys_add(struct keys *k, struct seam_str s)
     return 1;
 }
 
-/* ---- Top ------------------------------------------------------------------ */
+/* ---- Top ----------------------------------------------------------------- */
 
 static void top_text(struct stream *s, const char *p, size_t n)
 {
@@ -219,7 +219,7 @@ static void top_marker(struct stream *s, uint32_t m)
     top_text(s, glm_markers[m], strlen(glm_markers[m]));
 }
 
-/* ---- The call ------------------------------------------------------------- */
+/* ---- The call ------------------------------------------------------------ */
 
 static void call_begin(struct stream *s, const struct glm_tool *tool)
 {
@@ -259,7 +259,7 @@ static void call_end(struct stream *s)
     s->after_call = true;
 }
 
-/* ---- Arguments ------------------------------------------------------------ */
+/* ---- Arguments ----------------------------------------------------------- */
 
 static void key_begin(struct stream *s)
 {
@@ -463,7 +463,7 @@ static void after_key_text(struct stream *s, const char *p, size_t n)
     value_text(s, p + i, n - i);
 }
 
-/* ---- The name ------------------------------------------------------------- */
+/* ---- The name ------------------------------------------------------------ */
 
 /* Take byte c; false when the candidate can become neither a declared name, nor
  * one with a key glued to it, nor, in content, any name at all. */
@@ -563,7 +563,7 @@ static void name_marker(struct stream *s, uint32_t m)
     top_marker(s, m);
 }
 
-/* ---- Input ---------------------------------------------------------------- */
+/* ---- Input --------------------------------------------------------------- */
 
 static void on_text(void *ctx, const char *p, size_t n)
 {
@@ -638,7 +638,7 @@ int glm_stream_feed(void *stream, uint32_t n, const int32_t *token,
     return check_memory(s);
 }
 
-/* ---- The end -------------------------------------------------------------- */
+/* ---- The end ------------------------------------------------------------- */
 
 /* The marker begun, held[0, n), can still become marker m. */
 static bool begins(struct seam_str held, uint32_t m)

@@ -18,7 +18,7 @@ enum {
 #define MAX_DEPTH 32   /* of $ref, anyOf, oneOf and allOf                     */
 #define MAX_STEPS 2048 /* schemas looked at for one parameter                 */
 
-/* ---- Schemas -------------------------------------------------------------- */
+/* ---- Schemas ------------------------------------------------------------- */
 
 /* A walk over all that a schema says about its value. */
 struct walk {
@@ -277,7 +277,7 @@ struct glm_param glm_param_of(const struct jt_value *root,
     return p;
 }
 
-/* ---- Helpers -------------------------------------------------------------- */
+/* ---- Helpers ------------------------------------------------------------- */
 
 /* b was needed on the way to out. */
 static void settle(struct tbuf *b, struct tbuf *out)
@@ -297,7 +297,7 @@ static int check(struct seam_str text, bool *real, struct tbuf *out)
     return kind < 0 ? 0 : kind;
 }
 
-/* ---- Numbers -------------------------------------------------------------- */
+/* ---- Numbers ------------------------------------------------------------- */
 
 /* A number as people write it, [+-] digits [. digits] [e [+-] digits] with
  * digits on one side of the point at least, as a JSON number. */
@@ -402,7 +402,7 @@ static bool number_integral(struct seam_str s, struct tbuf *out)
     return true;
 }
 
-/* ---- Python literals ------------------------------------------------------ */
+/* ---- Python literals ----------------------------------------------------- */
 
 /* Lists, tuples, dicts, strings, numbers, True, False and None, as a model that
  * thinks in Python writes them; JSON's words are taken too. */
@@ -612,7 +612,7 @@ static bool python_literal(struct seam_str t, uint32_t types, struct tbuf *out)
     return check(tbuf_view(out), NULL, out) != 0;
 }
 
-/* ---- Values --------------------------------------------------------------- */
+/* ---- Values -------------------------------------------------------------- */
 
 static bool is_word(struct seam_str s, const char *lower)
 {

@@ -19,8 +19,8 @@ struct glm_param glm_param_of(const struct jt_value *root,
                               const struct jt_value *props,
                               struct seam_str key);
 
-/* Append the JSON text of the value that raw stands for.  Out of memory shows in
- * out->failed. */
+/* Append the JSON text of the value that raw stands for.  Out of memory shows
+ * in out->failed. */
 void glm_value(const struct glm_param *param, struct seam_str raw,
                struct tbuf *out);
 

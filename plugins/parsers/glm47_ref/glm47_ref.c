@@ -1,5 +1,5 @@
-/* The reference twin of the glm47 parser: it keeps the whole output and reads it
- * at the end, in the order of the grammar.
+/* The reference twin of the glm47 parser: it keeps the whole output and reads
+ * it at the end, in the order of the grammar.
  *
  *   output = text *( "<tool_call>" name *( key value ) "</tool_call>" text )
  *
@@ -13,7 +13,7 @@
 #include "tools.h"
 #include "typing.h"
 
-/* ---- The output as a list of texts and markers ---------------------------- */
+/* ---- The output as a list of texts and markers --------------------------- */
 
 struct item {
     int marker; /* M_*, or -1: text */
@@ -136,7 +136,7 @@ static bool is_blank(const struct ref *r, size_t i)
     return marker(r, i) == -1 && text_trim(r->item[i].text).n == 0;
 }
 
-/* ---- Text ----------------------------------------------------------------- */
+/* ---- Text ---------------------------------------------------------------- */
 
 static void text(struct ref *r, struct seam_str s)
 {
@@ -151,7 +151,7 @@ static void stretch_end(struct ref *r)
     tbuf_clear(&r->stretch);
 }
 
-/* ---- Calls ---------------------------------------------------------------- */
+/* ---- Calls --------------------------------------------------------------- */
 
 struct call {
     const struct glm_tool *tool; /* NULL: not declared */
@@ -282,7 +282,7 @@ static void argument(struct ref *r, struct call *c, struct seam_str key,
     }
 }
 
-/* ---- Values --------------------------------------------------------------- */
+/* ---- Values -------------------------------------------------------------- */
 
 /* Item i is </arg_value> and what follows shows that it closes. */
 static bool closes(const struct ref *r, size_t i)
@@ -348,7 +348,7 @@ static size_t value(struct ref *r, struct call *c, struct seam_str key,
     return next;
 }
 
-/* ---- Keys ----------------------------------------------------------------- */
+/* ---- Keys ---------------------------------------------------------------- */
 
 /* Behind a key: its value, or nothing when there is none. */
 static size_t after_key(struct ref *r, struct call *c, struct seam_str key,
@@ -501,7 +501,7 @@ static void output(struct ref *r)
     stretch_end(r);
 }
 
-/* ---- The plugin ----------------------------------------------------------- */
+/* ---- The plugin ---------------------------------------------------------- */
 
 static void ref_close(void *stream)
 {

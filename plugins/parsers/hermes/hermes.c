@@ -23,7 +23,7 @@ struct hermes {
 /* Set by init, before any instance exists. */
 static const struct seam_host *host;
 
-/* ---- Prompts -------------------------------------------------------------- */
+/* ---- Prompts ------------------------------------------------------------- */
 
 struct renderer {
     const struct hermes *h;
@@ -224,7 +224,7 @@ static int hermes_render(void *self, struct seam_str request,
     return rc;
 }
 
-/* ---- Output --------------------------------------------------------------- */
+/* ---- Output -------------------------------------------------------------- */
 
 enum { M_THINK = 0, M_THINK_END = 1, M_CALL = 2, M_CALL_END = 3 };
 
@@ -527,7 +527,7 @@ static int stream_finish(void *stream, uint32_t end)
     return stream_rc(s);
 }
 
-/* ---- The plugin ----------------------------------------------------------- */
+/* ---- The plugin ---------------------------------------------------------- */
 
 static int hermes_init(const struct seam_host *h, struct seam_error *err)
 {
