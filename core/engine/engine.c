@@ -44,6 +44,7 @@ struct seam_engine {
     int32_t eos[MAX_EOS];
     uint32_t n_eos;
     float temperature, top_p;
+    struct seam_vocab *vocabulary;
 
     /* The thread's own. */
     struct seam_gen **running; /* [n_running], in order of arrival */
@@ -119,6 +120,11 @@ uint32_t seam_engine_max_context(const struct seam_engine *e)
 uint32_t seam_engine_vocab(const struct seam_engine *e)
 {
     return seam_checkpoint_config(e->rt->model.checkpoint)->vocab;
+}
+
+const struct seam_vocab *seam_engine_vocabulary(const struct seam_engine *e)
+{
+    return e->vocabulary;
 }
 
 const int32_t *seam_engine_eos(const struct seam_engine *e, uint32_t *n)
@@ -789,6 +795,10 @@ static int engine_sample(struct seam_engine *e, uint32_t n,
             .bias_div = g->bias_div,
             .bias_add = g->bias_add,
         };
+        /* What goes wrong here concerns this one: see engine_deliver. */
+        if (g->constrained &&
+            !seam_matcher_mask(g->matcher, g->mask, &g->mask_err))
+            e->sample[i].mask = g->mask;
         if (g->p.n_top > n_top)
             n_top = g->p.n_top;
     }
@@ -807,22 +817,36 @@ static bool engine_is_stop(const struct seam_engine *e,
     return false;
 }
 
-/* Give g the token that was chosen for it, and end it if that was its last. */
-static void engine_deliver(struct seam_engine *e, struct seam_gen *g,
-                           const struct seam_sample_out *s, uint64_t now)
+/* Why the token that was chosen for g cannot be used, or 0. */
+static int engine_judge(struct seam_gen *g, const struct seam_sample_out *s,
+                        struct seam_error *err)
 {
-    uint32_t n_out = g->n_history - g->p.n_prompt + 1;
-    struct seam_error err;
+    int took;
 
-    if (s->token < 0) {
-        seam_fail(&err, SEAM_EDATA, "the model's output is not finite");
-        seam_log(e->log, SEAM_LOG_ERROR, "engine",
-                 "%s, at token %u of a "
-                 "request",
-                 err.text, g->n_history);
-        engine_end_running(e, g, SEAM_GEN_ERROR, &err);
-        return;
+    if (g->mask_err.code) {
+        *err = g->mask_err;
+        return err->code;
     }
+    if (s->token < 0)
+        return seam_fail(err, SEAM_EDATA, "the model's output is not finite");
+    if (!g->constrained) {
+        g->constrained = g->matcher && s->token == g->p.grammar_after;
+        return 0;
+    }
+    took = seam_matcher_accept(g->matcher, s->token, err);
+    if (took < 0)
+        return took;
+    return took ? 0
+                : seam_fail(err, SEAM_EINVAL,
+                            "token %d was chosen against the "
+                            "constraint",
+                            s->token);
+}
+
+/* Times of a token, for the metrics. */
+static void engine_clock(struct seam_engine *e, struct seam_gen *g,
+                         uint64_t now)
+{
     if (g->last_ns) {
         seam_hist_observe(&e->stats.itl, (double)(now - g->last_ns) / 1e9);
     } else {
@@ -834,11 +858,28 @@ static void engine_deliver(struct seam_engine *e, struct seam_gen *g,
     g->last_ns = now;
     atomic_fetch_add_explicit(&e->stats.generation_tokens, 1,
                               memory_order_relaxed);
+}
+
+/* Give g the token that was chosen for it, and end it if that was its last. */
+static void engine_deliver(struct seam_engine *e, struct seam_gen *g,
+                           const struct seam_sample_out *s, uint64_t now)
+{
+    uint32_t n_out = g->n_history - g->p.n_prompt + 1;
+    struct seam_error err;
+
+    if (engine_judge(g, s, &err)) {
+        seam_log(e->log, SEAM_LOG_ERROR, "engine",
+                 "%s, at token %u of a request", err.text, g->n_history);
+        engine_end_running(e, g, SEAM_GEN_ERROR, &err);
+        return;
+    }
+    engine_clock(e, g, now);
     g->history[g->n_history++] = s->token;
     seam_gen_count(g, s->token);
     seam_gen_put(g, s->token, s->logprob, s->top_id, s->top_logprob, g->p.n_top,
                  false, now);
-    if (engine_is_stop(e, g, s->token))
+    if (engine_is_stop(e, g, s->token) ||
+        (g->constrained && seam_matcher_ended(g->matcher)))
         engine_end_running(e, g, SEAM_GEN_STOP, NULL);
     else if (n_out >= g->p.max_tokens)
         engine_end_running(e, g, SEAM_GEN_LENGTH, NULL);
@@ -1112,6 +1153,10 @@ static int engine_load(struct seam_engine *e, struct seam_error *err)
                          e->config->model.path);
     engine_find_eos(e);
     engine_read_generation(e);
+    rc = seam_vocab_new(&e->vocabulary, e->rt->model.tokenizer,
+                        seam_engine_vocab(e), e->eos, e->n_eos, err);
+    if (rc)
+        return rc;
     rc = engine_alloc(e, err);
     if (!rc)
         rc = engine_warm_up(e, err);
@@ -1279,6 +1324,7 @@ void seam_engine_free(struct seam_engine *e)
     if (!e)
         return;
     seam_prefix_free(e->prefix);
+    seam_vocab_free(e->vocabulary);
     seam_runtime_close(e->rt);
     free(e->running);
     free(e->free_page);

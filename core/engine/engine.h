@@ -13,6 +13,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
 #include "core/engine/stats.h"
+#include "core/grammar/grammar.h"
 #include "core/loader/loader.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -79,6 +80,8 @@ const struct seam_parser *seam_engine_parser(const struct seam_engine *e,
                                              void **self);
 uint32_t seam_engine_max_context(const struct seam_engine *e);
 uint32_t seam_engine_vocab(const struct seam_engine *e);
+/* The tokens as grammars see them. */
+const struct seam_vocab *seam_engine_vocabulary(const struct seam_engine *e);
 /* Ids that end a generation: union of generation_config.json, config.json and
  * the role tokens (chat spec, section 1). */
 const int32_t *seam_engine_eos(const struct seam_engine *e, uint32_t *n);
@@ -115,7 +118,12 @@ struct seam_gen_params {
     uint32_t n_stop;
     bool ignore_eos;
     bool want_logprobs;
-    uint32_t n_top;       /* <= SEAM_GEN_MAX_TOP; with want_logprobs */
+    uint32_t n_top; /* <= SEAM_GEN_MAX_TOP; with want_logprobs */
+    /* What the answer has to be a word of, or NULL; a reference is taken.  It
+     * holds from the first token on, or after the token grammar_after when that
+     * is not -1 (the end of the reasoning). */
+    struct seam_grammar *grammar;
+    int32_t grammar_after;
     bool prompt_logprobs; /* report those of the prompt too */
 };
 

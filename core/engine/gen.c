@@ -23,6 +23,9 @@ static void gen_free(struct seam_gen *g)
     free(g->top);
     free(g->history);
     free(g->page);
+    seam_matcher_free(g->matcher);
+    seam_grammar_unref(g->p.grammar);
+    free(g->mask);
     free(g->count_out);
     free(g->mark);
     free(g->listed);
@@ -52,6 +55,7 @@ static bool gen_own(struct seam_gen *g, const struct seam_gen_params *p)
         return false;
     g->owned = m;
     g->p = *p;
+    g->p.grammar = p->grammar ? seam_grammar_ref(p->grammar) : NULL;
     memcpy(m, p->prompt, prompt);
     g->p.prompt = (int32_t *)m;
     if (bias)
@@ -146,6 +150,19 @@ struct seam_gen *seam_gen_new(struct seam_engine *e,
         gen_free(g);
         seam_fail(err, SEAM_ENOMEM, "request: out of memory");
         return NULL;
+    }
+    if (g->p.grammar) {
+        g->constrained = p->grammar_after < 0;
+        if (seam_matcher_new(&g->matcher, g->p.grammar, err)) {
+            gen_free(g);
+            return NULL;
+        }
+        g->mask = calloc(seam_matcher_words(g->matcher), sizeof *g->mask);
+        if (!g->mask) {
+            gen_free(g);
+            seam_fail(err, SEAM_ENOMEM, "request: out of memory");
+            return NULL;
+        }
     }
     g->info.n_prompt = p->n_prompt;
     if (g->add) {

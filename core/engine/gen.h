@@ -58,6 +58,12 @@ struct seam_gen {
     uint64_t last_ns;         /* when its last token came; 0: none yet */
     uint32_t n_prompt_scored; /* prompt tokens whose logprob is reported */
 
+    /* A constraint, only when asked for. */
+    struct seam_matcher *matcher;
+    bool constrained; /* the matcher follows from the next token on */
+    uint32_t *mask;
+    struct seam_error mask_err; /* code 0: the last mask could be made */
+
     /* Penalties, only when asked for: counts over the vocabulary and the ids
      * that were seen, and room for the bias list made of them. */
     uint32_t *count_out; /* [vocab] times generated */

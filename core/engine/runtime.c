@@ -38,7 +38,8 @@ struct runtime_step {
     uint64_t answer_bytes;
     struct seam_tensor logits; /* of the last step */
     uint32_t n_rows;
-    uint32_t n_mask_words; /* 0: every row of the head is a token */
+    uint32_t n_mask_words; /* of one row */
+    bool has_padding;      /* rows of the head that are no token: mask row 0 */
 
     /* Offsets in host and dev. */
     uint64_t q_start, kv_len, pos, slot, page_table, state_row, n_accept;
@@ -225,7 +226,8 @@ static int runtime_step_open(struct seam_runtime *rt, struct seam_error *err)
     int rc;
 
     /* Rows of the head above the ids in use are padding and never chosen. */
-    s->n_mask_words = used < vocab ? (vocab + 31) / 32 : 0;
+    s->has_padding = used < vocab;
+    s->n_mask_words = (vocab + 31) / 32;
     s->max_bias = rows < seqs ? rows * vocab : seqs * vocab;
     s->q_start = step_place(&at, seqs + 1, 4);
     s->kv_len = step_place(&at, seqs, 4);
@@ -243,8 +245,8 @@ static int runtime_step_open(struct seam_runtime *rt, struct seam_error *err)
     s->seed = step_place(&at, rows, 8);
     s->counter = step_place(&at, rows, 8);
     s->bias_start = step_place(&at, rows + 1, 4);
-    s->mask = step_place(&at, s->n_mask_words, 4);
     s->mask_row = step_place(&at, rows, 4);
+    s->mask = step_place(&at, (1 + rows) * s->n_mask_words, 4);
     s->bias_id = step_place(&at, s->max_bias, 4);
     s->bias_div = step_place(&at, s->max_bias, 4);
     s->bias_add = step_place(&at, s->max_bias, 4);
@@ -266,7 +268,7 @@ static int runtime_step_open(struct seam_runtime *rt, struct seam_error *err)
     if (!rc)
         rc = runtime_alloc(rt, SEAM_MEM_DEVICE, s->answer_bytes,
                            (void **)&s->answer_dev, err);
-    if (rc || !s->n_mask_words)
+    if (rc)
         return rc;
     mask = (uint32_t *)(s->host + s->mask);
     memset(mask, 0, s->n_mask_words * sizeof *mask);
@@ -882,7 +884,8 @@ int seam_runtime_logits(struct seam_runtime *rt, uint32_t i, float *out,
 /* Write the sampling parameters into the host block; returns the entries of
  * bias lists, or -1 when there is no room for them. */
 static int64_t runtime_fill_sample(struct runtime_step *s, uint32_t n,
-                                   const struct seam_sample_row *row)
+                                   const struct seam_sample_row *row,
+                                   uint64_t *n_masks)
 {
     float *temperature = (float *)(s->host + s->temperature);
     float *top_p = (float *)(s->host + s->top_p);
@@ -903,7 +906,12 @@ static int64_t runtime_fill_sample(struct runtime_step *s, uint32_t n,
         top_k[i] = r->top_k;
         seed[i] = r->seed;
         counter[i] = r->counter;
-        mask_row[i] = 0;
+        mask_row[i] = s->has_padding ? 0 : -1;
+        if (r->mask) {
+            mask_row[i] = (int32_t)++ * n_masks;
+            memcpy((uint32_t *)(s->host + s->mask) + *n_masks * s->n_mask_words,
+                   r->mask, s->n_mask_words * sizeof *r->mask);
+        }
         bias_start[i] = (int32_t)at;
         if (at + r->n_bias > s->max_bias)
             return -1;
@@ -921,13 +929,15 @@ static int64_t runtime_fill_sample(struct runtime_step *s, uint32_t n,
     return (int64_t)at;
 }
 
-static int runtime_copy_sample(struct seam_runtime *rt, uint64_t n_bias,
-                               struct seam_error *err)
+/* Parameters and masks in one copy, then the bias lists as far as they go. */
+static int runtime_copy_sample(struct seam_runtime *rt, uint64_t n_masks,
+                               uint64_t n_bias, struct seam_error *err)
 {
     struct runtime_step *s = rt->step;
+    uint64_t masks = (1 + n_masks) * s->n_mask_words * sizeof(uint32_t);
     uint64_t from[] = { s->temperature, s->bias_id, s->bias_div, s->bias_add };
-    uint64_t bytes[] = { s->bias_id - s->temperature, n_bias * 4, n_bias * 4,
-                         n_bias * 4 };
+    uint64_t bytes[] = { s->mask + masks - s->temperature, n_bias * 4,
+                         n_bias * 4, n_bias * 4 };
     int rc = 0;
 
     for (size_t i = 0; i < sizeof from / sizeof *from && !rc; i++)
@@ -936,6 +946,11 @@ static int runtime_copy_sample(struct seam_runtime *rt, uint64_t n_bias,
                                    s->dev + from[i], s->host + from[i],
                                    bytes[i], err);
     return rc;
+}
+
+uint32_t seam_runtime_mask_words(const struct seam_runtime *rt)
+{
+    return rt->step->n_mask_words;
 }
 
 int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
@@ -947,6 +962,7 @@ int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
     void *be = rt->self[SEAM_ROLE_BACKEND];
     char *dev = s->dev, *ans = s->answer_dev;
     struct seam_sample a = { .size = sizeof a, .n = n, .n_top = n_top };
+    uint64_t n_masks = 0;
     int64_t n_bias;
     int rc;
 
@@ -955,13 +971,13 @@ int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
                          "sample: rows %u to %u of %u, top "
                          "%u of at most %d",
                          first, first + n, s->n_rows, n_top, SEAM_MAX_TOP);
-    n_bias = runtime_fill_sample(s, n, row);
+    n_bias = runtime_fill_sample(s, n, row, &n_masks);
     if (n_bias < 0)
         return seam_fail(err, SEAM_EINVAL,
                          "sample: more bias entries than "
                          "%llu",
                          (unsigned long long)s->max_bias);
-    rc = runtime_copy_sample(rt, (uint64_t)n_bias, err);
+    rc = runtime_copy_sample(rt, n_masks, (uint64_t)n_bias, err);
     if (rc)
         return rc;
     a.logits = s->logits;
@@ -982,7 +998,7 @@ int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
         a.filter.bias_div = (const float *)(dev + s->bias_div);
         a.filter.bias_add = (const float *)(dev + s->bias_add);
     }
-    if (s->n_mask_words) {
+    if (s->has_padding || n_masks) {
         a.filter.mask = (const uint32_t *)(dev + s->mask);
         a.filter.mask_row = (const int32_t *)(dev + s->mask_row);
     }

@@ -42,6 +42,7 @@ struct seam_sample_row {
     const int32_t *bias_id; /* [n_bias] distinct */
     const float *bias_div, *bias_add;
     uint32_t n_bias;
+    const uint32_t *mask; /* [seam_runtime_mask_words] or NULL: every token */
 };
 
 struct seam_sample_out {
@@ -131,6 +132,9 @@ int seam_runtime_logits(struct seam_runtime *rt, uint32_t i, float *out,
 int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
                         const struct seam_sample_row *row, uint32_t n_top,
                         struct seam_sample_out *out, struct seam_error *err);
+
+/* 32-bit words of a mask over the rows of the head. */
+uint32_t seam_runtime_mask_words(const struct seam_runtime *rt);
 
 /* The memory plan in one line: what weights, pages and rows take. */
 void seam_runtime_plan(const struct seam_runtime *rt, struct seam_buf *out);

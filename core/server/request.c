@@ -443,7 +443,7 @@ static int field_modalities(struct parse *p, const char *name, const json_t *v)
 static int field_best_of(struct parse *p, const char *name, const json_t *v)
 {
     const json_t *n = json_object_get(p->r->body, "n");
-    int64_t best, want = 1;
+    int64_t best = 0, want = 1;
 
     if (request_int(v, name, 1, SEAM_MAX_N, &best, p->e))
         return -1;

@@ -532,3 +532,82 @@ Test(engine, snapshots_give_their_pages_to_those_who_run)
     free(t);
     fixture_close(&f);
 }
+
+/* ---- Constraints --------------------------------------------------------- */
+
+Test(engine, a_grammar_shapes_the_answer_and_company_does_not_mind)
+{
+    json_t *schema = json_pack("{s:[s,s]}", "enum", "yes", "no");
+    struct fixture f;
+    struct seam_gen_token t[64], free_run[16], again[16];
+    struct seam_gen_params p, plain;
+    struct seam_gen_info info;
+    struct seam_grammar *grammar;
+    struct seam_gen *g, *beside;
+    struct seam_error err;
+    struct seam_buf answer = { 0 };
+    struct seam_str bytes;
+    uint32_t n;
+
+    fixture_open(&f, NULL, 0);
+    cr_assert_eq(seam_grammar_schema(&grammar, seam_engine_vocabulary(f.e),
+                                     schema, "schema", NULL, &err),
+                 0, "%s", err.text);
+    json_decref(schema);
+    plain = params(&f, 16);
+    generate(&f, &plain, free_run, 16, &info);
+    p = params(&f, 32);
+    p.grammar = grammar;
+    p.grammar_after = -1;
+    g = submit(&f, &p);
+    beside = submit(&f, &plain);
+    seam_grammar_unref(grammar);
+    n = collect(g, t, 64);
+    seam_gen_info(g, &info);
+    cr_expect_eq(info.end, SEAM_GEN_STOP, "%s", info.err.text);
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        cr_assert(
+            seam_tokenizer_bytes(seam_engine_tokenizer(f.e), t[i].id, &bytes));
+        seam_buf_add(&answer, bytes.p, bytes.n);
+    }
+    cr_expect(!strcmp(answer.p, "\"yes\"") || !strcmp(answer.p, "\"no\""), "%s",
+              answer.p);
+    cr_expect_eq(collect(beside, again, 16), 16);
+    for (int i = 0; i < 16; i++)
+        cr_expect_eq(again[i].id, free_run[i].id);
+    seam_gen_free(g);
+    seam_gen_free(beside);
+    seam_buf_release(&answer);
+    fixture_close(&f);
+}
+
+Test(engine, a_grammar_can_wait_for_a_token)
+{
+    json_t *schema = json_pack("{s:s}", "const", "yes");
+    struct fixture f;
+    struct seam_gen_token t[64], plain_run[64];
+    struct seam_gen_params p;
+    struct seam_gen_info info;
+    struct seam_grammar *grammar;
+    struct seam_error err;
+    uint32_t n, start = 0;
+
+    fixture_open(&f, NULL, 0);
+    cr_assert_eq(seam_grammar_schema(&grammar, seam_engine_vocabulary(f.e),
+                                     schema, "schema", NULL, &err),
+                 0, "%s", err.text);
+    json_decref(schema);
+    p = params(&f, 32);
+    generate(&f, &p, plain_run, 64, &info);
+    p.grammar = grammar;
+    p.grammar_after = plain_run[5].id;
+    n = generate(&f, &p, t, 64, &info);
+    while (t[start].id != plain_run[5].id)
+        start++;
+    for (uint32_t i = 0; i <= start; i++)
+        cr_expect_eq(t[i].id, plain_run[i].id);
+    cr_expect_eq(info.end, SEAM_GEN_STOP);
+    cr_expect_lt(start, n - 1);
+    seam_grammar_unref(grammar);
+    fixture_close(&f);
+}
