@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/clock.h"
+#include "core/server/constraint.h"
 
 /* How long to wait for one choice while others may have tokens. */
 #define TURN_MS 5
@@ -31,6 +32,7 @@ struct choice {
 
 struct seam_chat {
     struct seam_engine *engine;
+    struct seam_grammar *grammar; /* what the answer has to be, or NULL */
     const struct seam_tokenizer *tok;
     const struct seam_parser *parser;
     void *parser_self;
@@ -584,6 +586,8 @@ static int chat_submit(struct seam_chat *c, struct choice *ch, uint64_t seed,
         .want_logprobs = r->logprobs,
         .n_top = r->top_logprobs,
         .prompt_logprobs = r->echo && r->logprobs,
+        .grammar = c->grammar,
+        .grammar_after = seam_constraint_after(c->engine, ids->v, ids->n),
     };
     struct seam_error err = { 0 };
     int rc = seam_gen_submit(c->engine, &p, &ch->gen, &err);
@@ -717,7 +721,9 @@ int seam_chat_open(struct seam_chat **out, struct seam_engine *engine,
     c->eos = seam_engine_eos(engine, &c->n_eos);
     if (r->kind == SEAM_REQUEST_CHAT && r->has_tools)
         c->tools = chat_tools(r);
-    rc = chat_prompts(c, text, e);
+    rc = seam_constraint_make(engine, r, &c->grammar, e);
+    if (!rc)
+        rc = chat_prompts(c, text, e);
     if (!rc)
         rc = chat_check_length(c, e);
     if (!rc)
@@ -772,6 +778,7 @@ void seam_chat_free(struct seam_chat *c)
         seam_ids_release(&c->prompt[i]);
     free(c->prompt);
     seam_buf_release(&c->prompt_text);
+    seam_grammar_unref(c->grammar);
     free(c->tools);
     free(c);
 }

@@ -411,7 +411,7 @@ static int field_functions(struct parse *p, const char *name, const json_t *v)
     return seam_tools_check(v, name, p->e);
 }
 
-/* {"type":"json_object"} and schemas need constrained sampling. */
+/* What is in a schema is for the grammar to judge (constraint.c). */
 static int field_response_format(struct parse *p, const char *name,
                                  const json_t *v)
 {
@@ -420,15 +420,16 @@ static int field_response_format(struct parse *p, const char *name,
     if (!json_is_object(v) || !type)
         return seam_api_invalid(p->e, name, "%s must be an object with a type",
                                 name);
-    if (!strcmp(type, "text"))
+    if (!strcmp(type, "text") || !strcmp(type, "json_object"))
         return 0;
-    if (!strcmp(type, "json_schema") &&
-        !json_is_object(
-            json_object_get(json_object_get(v, "json_schema"), "schema")))
+    if (strcmp(type, "json_schema"))
+        return seam_api_invalid(p->e, "response_format.type",
+                                "response_format.type must be text, "
+                                "json_object or json_schema");
+    if (!json_object_get(json_object_get(v, "json_schema"), "schema"))
         return seam_api_invalid(p->e, "response_format.json_schema.schema",
                                 "the schema is missing");
-    return seam_api_fail(p->e, 400, "unsupported_value", "response_format.type",
-                         "only the response format text is supported");
+    return 0;
 }
 
 static int field_modalities(struct parse *p, const char *name, const json_t *v)
