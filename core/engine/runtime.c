@@ -483,6 +483,22 @@ static int runtime_open_model(struct seam_runtime *rt,
     return runtime_limits(rt, o->opts->logit_rows, err);
 }
 
+/* One warning at each start, whatever the number of plugins. */
+static void runtime_warn_unpinned(const struct seam_runtime *rt)
+{
+    struct seam_buf names = { 0 };
+
+    for (int r = 0; r < SEAM_N_ROLES; r++)
+        if (!rt->plugin[r]->pinned)
+            seam_buf_fmt(&names, "%s%s", names.n ? ", " : "", rt->host[r].name);
+    if (names.n && !names.failed)
+        seam_log(rt->log, SEAM_LOG_WARN, "loader",
+                 "not pinned, so any file of these names is accepted: %s; "
+                 "seam pin FILE prints the entry that pins one",
+                 names.p);
+    seam_buf_release(&names);
+}
+
 static int runtime_open_plugins(struct seam_runtime *rt,
                                 struct runtime_opening *o,
                                 struct seam_error *err)
@@ -501,7 +517,7 @@ static int runtime_open_plugins(struct seam_runtime *rt,
         rc = runtime_load_plugin(rt, r, err);
     if (rc)
         return rc;
-
+    runtime_warn_unpinned(rt);
     rt->device = (struct seam_device){
         .size = sizeof rt->device, .ordinal = -1, .arch = "x86-64", .wave = 1
     };

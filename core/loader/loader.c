@@ -335,7 +335,6 @@ static void candidate_name(struct candidate *c, const char *file)
 
 static int candidate_check_pin(const struct candidate *c,
                                const struct seam_want *want,
-                               const struct seam_log *log,
                                struct seam_error *err)
 {
     if (want->sha256 && strcasecmp(want->sha256, c->sha256))
@@ -348,11 +347,6 @@ static int candidate_check_pin(const struct candidate *c,
                          "%s: neither \"sha256\" nor \"unpinned\" is given; "
                          "seam pin %s prints the entry",
                          c->label, c->label);
-    if (!want->sha256)
-        seam_log(log, SEAM_LOG_WARN, "loader",
-                 "%s: not pinned, so any file of this name is accepted; seam "
-                 "pin %s prints the entry that pins it",
-                 c->label, c->path);
     return 0;
 }
 
@@ -393,7 +387,7 @@ static int loader_examine(struct seam_loader *l, const struct seam_want *want,
     rc = seam_store_add(&l->store, fd, c->label, c->sha256, &c->copy, err);
     if (rc)
         goto out;
-    rc = candidate_check_pin(c, want, l->log, err);
+    rc = candidate_check_pin(c, want, err);
     if (rc)
         goto out;
     rc = candidate_read_ident(c, err);
@@ -614,6 +608,7 @@ int seam_loader_load(struct seam_loader *l, const struct seam_want *want,
     if (rc)
         goto out;
     memcpy(p->pub.sha256, c.sha256, sizeof p->pub.sha256);
+    p->pub.pinned = want->sha256 != NULL;
     p->pub.path = c.path;
     c.path = NULL;
     p->loader = l;

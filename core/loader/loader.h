@@ -42,6 +42,7 @@ struct seam_loaded {
     } table;             /* plugin.table points here                          */
     struct seam_ops ops; /* of a backend; table.backend.ops points here       */
     char  sha256[65];    /* of the file, lower-case hex                       */
+    bool pinned; /* the configuration gave that hash, and it is the one */
     char *path;          /* absolute path of the file that was asked for      */
     void *dl;            /* private                                           */
     bool  inited;        /* private                                           */
