@@ -267,7 +267,7 @@ static int chat_parsed(void *ctx, uint32_t kind, uint32_t index, const char *p,
         rc = chat_flush(ch);
         if (rc)
             return rc;
-        seam_id_make(ch->call_id, "call_");
+        seam_id_make(ch->call_id, ch->chat->r->call_prefix);
         ev.kind = SEAM_CHAT_TOOL_BEGIN;
         ev.id = ch->call_id;
         return chat_emit(ch, &ev);

@@ -42,6 +42,15 @@ static const struct route ROUTES[] = {
     { "/models/",             seam_api_model, NULL, ROUTE_READY | ROUTE_PREFIX },
     { "/chat/completions",    NULL, seam_api_chat, ROUTE_READY },
     { "/completions",         NULL, seam_api_completions, ROUTE_READY },
+    { "/tokenize",            NULL, seam_api_tokenize, ROUTE_READY },
+    { "/detokenize",          NULL, seam_api_detokenize, ROUTE_READY },
+    { "/apply-template",      NULL, seam_api_template, ROUTE_READY },
+    { "/responses",           NULL, seam_api_responses, ROUTE_READY },
+    { "/responses/",          seam_api_response, NULL, ROUTE_PREFIX },
+    { "/messages",            NULL, seam_api_messages,
+                              ROUTE_READY | ROUTE_ANTHROPIC },
+    { "/messages/count_tokens", NULL, seam_api_count_tokens,
+                              ROUTE_READY | ROUTE_ANTHROPIC },
 };
 /* clang-format on */
 
@@ -273,7 +282,9 @@ static void dispatch_post(struct seam_http *h, const struct route *r)
 
 static void dispatch_run(struct seam_http *h, const struct route *r)
 {
-    bool is_get = !strcmp(h->method, "GET") || !strcmp(h->method, "HEAD");
+    bool is_get =
+        !strcmp(h->method, "GET") || !strcmp(h->method, "HEAD") ||
+        (!strcmp(h->method, "DELETE") && r && r->get == seam_api_response);
     bool is_post = !strcmp(h->method, "POST");
     struct seam_api_error e;
 

@@ -259,14 +259,15 @@ static int request_stop(struct parse *p, const char *name, const json_t *v)
 
 static int field_stop(struct parse *p, const char *name, const json_t *v)
 {
+    uint32_t max = p->l->max_stops ? p->l->max_stops : 4;
     const json_t *item;
     size_t i;
 
     if (!json_is_array(v))
         return request_stop(p, name, v);
-    if (json_array_size(v) > 4)
-        return seam_api_invalid(p->e, name, "%s may hold at most 4 strings",
-                                name);
+    if (json_array_size(v) > max)
+        return seam_api_invalid(p->e, name, "%s may hold at most %u strings",
+                                name, max);
     json_array_foreach(v, i, item) if (request_stop(p, name, item)) return -1;
     return 0;
 }
@@ -757,6 +758,7 @@ int seam_request_read(struct seam_request *r, enum seam_request_kind kind,
         .repetition = 1,
         .skip_special = true,
         .tool_choice = SEAM_TOOLS_AUTO,
+        .call_prefix = "call_",
         .parallel_calls = true,
         .include_reasoning = true,
         .separate_reasoning = true,

@@ -31,6 +31,7 @@ enum seam_tool_choice {
 struct seam_request_limits {
     uint32_t vocab;
     uint32_t max_n;
+    uint32_t max_stops;       /* stop strings; 0: as OpenAI               */
     float temperature, top_p; /* when the request says nothing            */
 };
 
@@ -58,6 +59,7 @@ struct seam_request {
     bool logprobs;
     uint32_t top_logprobs;
     /* chat */
+    const char *call_prefix; /* of ids of calls                          */
     bool has_tools;
     enum seam_tool_choice tool_choice;
     bool parallel_calls;

@@ -6,6 +6,13 @@
 
 void seam_api_chat(struct seam_http *h);
 void seam_api_completions(struct seam_http *h);
+void seam_api_messages(struct seam_http *h);
+void seam_api_count_tokens(struct seam_http *h);
+void seam_api_responses(struct seam_http *h);
+void seam_api_response(struct seam_http *h);
+void seam_api_tokenize(struct seam_http *h);
+void seam_api_detokenize(struct seam_http *h);
+void seam_api_template(struct seam_http *h);
 void seam_api_models(struct seam_http *h);
 void seam_api_model(struct seam_http *h);
 void seam_api_config(struct seam_http *h);

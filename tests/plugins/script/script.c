@@ -6,6 +6,7 @@
  *             an id: -1 the logits are not finite, -2 the step fails, -3 the
  *             device is lost
  *   repeat    start again at the end of a list
+ *   any_seed  the first list whatever the seed
  *   delay_ms  of every step after the first (the warm-up)
  *   gate_fd   every step first reads one byte from this descriptor; at its end
  *             (EOF) steps run freely
@@ -36,7 +37,7 @@ struct list {
 struct script {
     struct list *list;
     uint64_t n_lists;
-    int32_t repeat;
+    int32_t repeat, any_seed;
     int64_t delay_ms;
     int64_t gate_fd, token_fd, trace_fd;
     bool warm; /* the first step is over */
@@ -92,6 +93,8 @@ static int32_t scripted(const struct script *s, uint64_t seed, uint64_t counter)
 {
     const struct list *l;
 
+    if (s->any_seed && s->n_lists)
+        seed = 1;
     if (!seed || seed > s->n_lists)
         return 0;
     l = &s->list[seed - 1];
@@ -345,6 +348,7 @@ static int script_create(const struct seam_create *c, void **self,
         return plug_fail(err, SEAM_ENOMEM, "script: no memory");
     s->gate_fd = s->token_fd = s->trace_fd = -1;
     host->cfg(host->ctx, c->cfg, "repeat", SEAM_CFG_BOOL, &s->repeat);
+    host->cfg(host->ctx, c->cfg, "any_seed", SEAM_CFG_BOOL, &s->any_seed);
     host->cfg(host->ctx, c->cfg, "delay_ms", SEAM_CFG_I64, &s->delay_ms);
     host->cfg(host->ctx, c->cfg, "gate_fd", SEAM_CFG_I64, &s->gate_fd);
     host->cfg(host->ctx, c->cfg, "token_fd", SEAM_CFG_I64, &s->token_fd);

@@ -1,0 +1,401 @@
+#include "core/server/anthropic.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *string_at(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+/* Present and not null. */
+static json_t *value_at(const json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+
+    return v && !json_is_null(v) ? v : NULL;
+}
+
+static bool is_type(const json_t *block, const char *type)
+{
+    const char *t = string_at(block, "type");
+
+    return t && !strcmp(t, type);
+}
+
+/* ---- Content ------------------------------------------------------------- */
+
+/* A text block in the chat form, or NULL when v is none. */
+static json_t *text_part(const json_t *v)
+{
+    if (json_is_string(v))
+        return json_pack("{s:s, s:O}", "type", "text", "text", v);
+    if (is_type(v, "text") && string_at(v, "text"))
+        return json_pack("{s:s, s:O}", "type", "text", "text",
+                         json_object_get(v, "text"));
+    return NULL;
+}
+
+/* system: one message of its text blocks.  The billing header that one client
+ * puts there changes with every request and would defeat the prefix cache. */
+static int convert_system(const json_t *v, json_t *messages,
+                          struct seam_api_error *e)
+{
+    static const char billing[] = "x-anthropic-billing-header";
+    json_t *parts, *part;
+    const json_t *block;
+    size_t i;
+
+    if (json_is_string(v)) {
+        json_array_append_new(
+            messages, json_pack("{s:s, s:O}", "role", "system", "content", v));
+        return 0;
+    }
+    if (!json_is_array(v))
+        return seam_api_invalid(e, "system",
+                                "system must be a string or a "
+                                "list of text blocks");
+    parts = json_array();
+    json_array_foreach(v, i, block)
+    {
+        part = text_part(block);
+        if (!part) {
+            json_decref(parts);
+            return seam_api_invalid(e, "system",
+                                    "system may hold text blocks "
+                                    "only");
+        }
+        if (strncmp(string_at(part, "text"), billing, sizeof billing - 1))
+            json_array_append_new(parts, part);
+        else
+            json_decref(part);
+    }
+    if (json_array_size(parts))
+        json_array_append_new(messages, json_pack("{s:s, s:O}", "role",
+                                                  "system", "content", parts));
+    json_decref(parts);
+    return 0;
+}
+
+static int convert_result(const json_t *block, const char *where,
+                          json_t *messages, struct seam_api_error *e)
+{
+    const json_t *content = value_at(block, "content"), *item;
+    json_t *parts = json_array(), *part;
+    size_t i;
+
+    if (content && !json_is_string(content) && !json_is_array(content)) {
+        json_decref(parts);
+        return seam_api_invalid(e, where,
+                                "the content of a tool_result must be "
+                                "a string or a list of blocks");
+    }
+    if (json_is_string(content) && json_string_length(content))
+        json_array_append_new(parts, text_part(content));
+    json_array_foreach(content, i, item)
+    {
+        part = text_part(item);
+        if (!part) {
+            json_decref(parts);
+            return seam_api_fail(e, 400, "unsupported_value", where,
+                                 "a tool_result may hold text only");
+        }
+        json_array_append_new(parts, part);
+    }
+    if (!json_array_size(parts) && json_is_true(value_at(block, "is_error")))
+        json_array_append_new(
+            parts, json_pack("{s:s, s:s}", "type", "text", "text", "Error"));
+    json_array_append_new(
+        messages, json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id",
+                            string_at(block, "tool_use_id")
+                                ? string_at(block, "tool_use_id")
+                                : "",
+                            "content", parts));
+    return 0;
+}
+
+/* Results come first: they answer the turn before. */
+static int convert_user(const json_t *blocks, size_t index, json_t *messages,
+                        struct seam_api_error *e)
+{
+    json_t *parts = json_array(), *part;
+    const json_t *block;
+    char where[64];
+    size_t i;
+    int rc = 0;
+
+    json_array_foreach(blocks, i, block)
+    {
+        snprintf(where, sizeof where, "messages[%zu].content[%zu]", index, i);
+        part = text_part(block);
+        if (part)
+            json_array_append_new(parts, part);
+        else if (is_type(block, "tool_result"))
+            rc = convert_result(block, where, messages, e);
+        else if (is_type(block, "image") || is_type(block, "document"))
+            rc = seam_api_fail(e, 400, "unsupported_value", where,
+                               "this server takes text only, no media");
+        else
+            rc = seam_api_invalid(e, where, "unknown type of content block");
+        if (rc)
+            break;
+    }
+    if (!rc && json_array_size(parts))
+        json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user",
+                                                  "content", parts));
+    json_decref(parts);
+    return rc;
+}
+
+static int convert_assistant(const json_t *blocks, size_t index,
+                             json_t *messages, struct seam_api_error *e)
+{
+    struct seam_buf thinking = { 0 };
+    json_t *parts = json_array(), *calls = json_array(), *m, *part;
+    const json_t *block;
+    char where[64];
+    bool thought = false;
+    size_t i;
+    int rc = 0;
+
+    json_array_foreach(blocks, i, block)
+    {
+        snprintf(where, sizeof where, "messages[%zu].content[%zu]", index, i);
+        part = text_part(block);
+        if (part) {
+            json_array_append_new(parts, part);
+        } else if (is_type(block, "thinking")) {
+            const json_t *t = json_object_get(block, "thinking");
+
+            thought = true;
+            if (json_is_string(t))
+                seam_buf_add(&thinking, json_string_value(t),
+                             json_string_length(t));
+        } else if (is_type(block, "tool_use") && string_at(block, "name")) {
+            const json_t *input = value_at(block, "input");
+
+            json_array_append_new(
+                calls,
+                json_pack("{s:s, s:s, s:{s:s, s:o}}", "id",
+                          string_at(block, "id") ? string_at(block, "id") : "",
+                          "type", "function", "function", "name",
+                          string_at(block, "name"), "arguments",
+                          json_is_object(input) ? json_incref((json_t *)input)
+                                                : json_object()));
+        } else if (!is_type(block, "redacted_thinking")) {
+            rc = seam_api_invalid(e, where, "unknown type of content block");
+            break;
+        }
+    }
+    if (!rc) {
+        m = json_pack("{s:s, s:O}", "role", "assistant", "content", parts);
+        if (thought)
+            json_object_set_new(
+                m, "reasoning_content",
+                json_stringn(thinking.p ? thinking.p : "", thinking.n));
+        if (json_array_size(calls))
+            json_object_set(m, "tool_calls", calls);
+        json_array_append_new(messages, m);
+    }
+    json_decref(parts);
+    json_decref(calls);
+    seam_buf_release(&thinking);
+    return rc;
+}
+
+static int convert_messages(const json_t *list, json_t *messages,
+                            struct seam_api_error *e)
+{
+    const json_t *m, *content;
+    char where[64];
+    size_t i;
+
+    if (!json_is_array(list) || !json_array_size(list))
+        return seam_api_invalid(e, "messages",
+                                "messages must be a list of at "
+                                "least one message");
+    json_array_foreach(list, i, m)
+    {
+        const char *role = string_at(m, "role");
+        json_t *one = NULL;
+        int rc;
+
+        snprintf(where, sizeof where, "messages[%zu]", i);
+        content = value_at(m, "content");
+        if (!role || !content ||
+            (!json_is_string(content) && !json_is_array(content)))
+            return seam_api_invalid(e, where,
+                                    "a message needs a role, and a "
+                                    "content that is a string or a "
+                                    "list of blocks");
+        if (!strcmp(role, "system")) {
+            if (convert_system(content, messages, e))
+                return -1;
+            continue;
+        }
+        if (json_is_string(content)) {
+            one = json_pack("[O]", content);
+            content = one;
+        }
+        if (!strcmp(role, "user"))
+            rc = convert_user(content, i, messages, e);
+        else if (!strcmp(role, "assistant"))
+            rc = convert_assistant(content, i, messages, e);
+        else
+            rc = seam_api_invalid(e, where,
+                                  "the role must be user, assistant "
+                                  "or system");
+        json_decref(one);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- Tools --------------------------------------------------------------- */
+
+static int convert_tools(const json_t *list, json_t *chat,
+                         struct seam_buf *ignored, struct seam_api_error *e)
+{
+    json_t *tools, *f;
+    const json_t *t;
+    size_t i;
+
+    if (!json_is_array(list))
+        return seam_api_invalid(e, "tools", "tools must be a list");
+    tools = json_array();
+    json_array_foreach(list, i, t)
+    {
+        const json_t *type = value_at(t, "type"), *v;
+
+        /* Tools that Anthropic's own servers would run. */
+        if (type && !is_type(t, "custom") && !is_type(t, "function")) {
+            if (!ignored->n || !strstr(ignored->p, "tools.type"))
+                seam_buf_str(ignored,
+                             ignored->n ? ", tools.type" : "tools.type");
+            continue;
+        }
+        f = json_object();
+        if ((v = value_at(t, "name")))
+            json_object_set(f, "name", (json_t *)v);
+        if ((v = value_at(t, "description")))
+            json_object_set(f, "description", (json_t *)v);
+        if ((v = value_at(t, "input_schema")))
+            json_object_set(f, "parameters", (json_t *)v);
+        json_array_append_new(
+            tools, json_pack("{s:s, s:o}", "type", "function", "function", f));
+    }
+    if (json_array_size(tools))
+        json_object_set(chat, "tools", tools);
+    json_decref(tools);
+    return 0;
+}
+
+static int convert_choice(const json_t *v, json_t *chat,
+                          struct seam_api_error *e)
+{
+    const char *type = string_at(v, "type");
+
+    if (json_is_true(value_at(v, "disable_parallel_tool_use")))
+        json_object_set_new(chat, "parallel_tool_calls", json_false());
+    if (type && !strcmp(type, "auto"))
+        return json_object_set_new(chat, "tool_choice", json_string("auto"));
+    if (type && !strcmp(type, "none"))
+        return json_object_set_new(chat, "tool_choice", json_string("none"));
+    if (type && !strcmp(type, "any"))
+        return json_object_set_new(chat, "tool_choice",
+                                   json_string("required"));
+    if (type && !strcmp(type, "tool") && string_at(v, "name"))
+        return json_object_set_new(chat, "tool_choice",
+                                   json_pack("{s:s, s:{s:s}}", "type",
+                                             "function", "function", "name",
+                                             string_at(v, "name")));
+    return seam_api_invalid(e, "tool_choice",
+                            "tool_choice must have the type "
+                            "auto, any, none, or tool with "
+                            "a name");
+}
+
+/* ---- The rest ------------------------------------------------------------ */
+
+static int convert_output(const json_t *v, json_t *chat,
+                          struct seam_api_error *e)
+{
+    json_t *effort = value_at(v, "effort"), *format = value_at(v, "format");
+
+    if (!json_is_object(v))
+        return seam_api_invalid(e, "output_config",
+                                "output_config must be an "
+                                "object");
+    if (effort)
+        json_object_set(chat, "reasoning_effort", effort);
+    if (format)
+        json_object_set_new(chat, "response_format",
+                            json_pack("{s:s, s:{s:s, s:O*}}", "type",
+                                      "json_schema", "json_schema", "name",
+                                      "output", "schema",
+                                      json_object_get(format, "schema")));
+    return 0;
+}
+
+static void convert_ignored(const json_t *body, struct seam_buf *ignored)
+{
+    static const char *const known[] = {
+        "model",          "messages", "max_tokens",  "system",
+        "stop_sequences", "stream",   "temperature", "top_p",
+        "top_k",          "tools",    "tool_choice", "thinking",
+        "output_config",  NULL
+    };
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)body, key, v)
+    {
+        const char *const *k = known;
+
+        while (*k && strcmp(*k, key))
+            k++;
+        if (*k || json_is_null(v) || strlen(key) > 64 || ignored->n > 1024 ||
+            strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789_.-") != strlen(key))
+            continue;
+        seam_buf_fmt(ignored, "%s%s", ignored->n ? ", " : "", key);
+    }
+}
+
+json_t *seam_anthropic_chat(const json_t *body, bool counting,
+                            struct seam_buf *ignored, struct seam_api_error *e)
+{
+    static const char *const same[][2] = {
+        { "model", "model" },       { "max_tokens", "max_tokens" },
+        { "stream", "stream" },     { "temperature", "temperature" },
+        { "top_p", "top_p" },       { "top_k", "top_k" },
+        { "thinking", "thinking" }, { "stop_sequences", "stop" },
+    };
+    json_t *chat = json_object(), *messages = json_array(), *v;
+    int rc = 0;
+
+    json_object_set_new(chat, "messages", messages);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if ((v = value_at(body, same[i][0])))
+            json_object_set(chat, same[i][1], v);
+    if (!counting && !value_at(body, "max_tokens"))
+        rc = seam_api_fail(e, 400, "missing_required_parameter", "max_tokens",
+                           "max_tokens is missing");
+    if (!rc && (v = value_at(body, "system")))
+        rc = convert_system(v, messages, e);
+    if (!rc)
+        rc = convert_messages(value_at(body, "messages"), messages, e);
+    if (!rc && (v = value_at(body, "tools")))
+        rc = convert_tools(v, chat, ignored, e);
+    if (!rc && (v = value_at(body, "tool_choice")))
+        rc = convert_choice(v, chat, e);
+    if (!rc && (v = value_at(body, "output_config")))
+        rc = convert_output(v, chat, e);
+    convert_ignored(body, ignored);
+    if (rc) {
+        json_decref(chat);
+        return NULL;
+    }
+    return chat;
+}

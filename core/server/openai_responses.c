@@ -1,0 +1,307 @@
+#include "core/server/openai_responses.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *string_at(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+/* Present and not null. */
+static json_t *value_at(const json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+
+    return v && !json_is_null(v) ? v : NULL;
+}
+
+/* ---- Items --------------------------------------------------------------- */
+
+/* Consecutive reasoning, text and calls of the assistant are one turn; the
+ * model would otherwise see several. */
+struct turns {
+    json_t *messages;
+    json_t *open; /* the assistant's turn so far, or NULL; in messages        */
+};
+
+static json_t *turn_open(struct turns *t)
+{
+    if (!t->open) {
+        t->open = json_pack("{s:s, s:[]}", "role", "assistant", "content");
+        json_array_append_new(t->messages, t->open);
+    }
+    return t->open;
+}
+
+static int item_message(struct turns *t, const json_t *item, const char *where,
+                        struct seam_api_error *e)
+{
+    const char *role = string_at(item, "role");
+    json_t *content = value_at(item, "content"), *part;
+    size_t i;
+
+    if (!role ||
+        (content && !json_is_string(content) && !json_is_array(content)))
+        return seam_api_invalid(e, where,
+                                "a message needs a role, and content "
+                                "that is a string or a list of parts");
+    if (strcmp(role, "assistant")) {
+        t->open = NULL;
+        json_array_append_new(t->messages, json_pack("{s:s, s:O*}", "role",
+                                                     role, "content", content));
+        return 0;
+    }
+    turn_open(t);
+    if (json_is_string(content))
+        json_array_append_new(
+            json_object_get(t->open, "content"),
+            json_pack("{s:s, s:O}", "type", "output_text", "text", content));
+    else
+        json_array_foreach(content, i, part)
+            json_array_append(json_object_get(t->open, "content"), part);
+    return 0;
+}
+
+static int item_call(struct turns *t, const json_t *item, const char *where,
+                     struct seam_api_error *e)
+{
+    const char *name = string_at(item, "name"),
+               *id = string_at(item, "call_id");
+    json_t *args = value_at(item, "arguments"), *calls;
+
+    if (!name || !id || (args && !json_is_string(args)))
+        return seam_api_invalid(e, where,
+                                "a function_call needs a call_id, a "
+                                "name, and arguments as a string");
+    calls = json_object_get(turn_open(t), "tool_calls");
+    if (!calls) {
+        calls = json_array();
+        json_object_set_new(t->open, "tool_calls", calls);
+    }
+    json_array_append_new(calls, json_pack("{s:s, s:s, s:{s:s, s:O*}}", "id",
+                                           id, "type", "function", "function",
+                                           "name", name, "arguments", args));
+    return 0;
+}
+
+static int item_output(struct turns *t, const json_t *item, const char *where,
+                       struct seam_api_error *e)
+{
+    const char *id = string_at(item, "call_id");
+    json_t *output = value_at(item, "output");
+
+    if (!id || (!json_is_string(output) && !json_is_array(output)))
+        return seam_api_invalid(e, where,
+                                "a function_call_output needs a "
+                                "call_id, and an output that is a "
+                                "string or a list of parts");
+    t->open = NULL;
+    json_array_append_new(t->messages,
+                          json_pack("{s:s, s:s, s:O}", "role", "tool",
+                                    "tool_call_id", id, "content", output));
+    return 0;
+}
+
+static void add_texts(struct seam_buf *b, const json_t *list)
+{
+    const json_t *part, *text;
+    size_t i;
+
+    json_array_foreach(list, i, part)
+    {
+        text = json_object_get(part, "text");
+        if (json_is_string(text))
+            seam_buf_add(b, json_string_value(text), json_string_length(text));
+    }
+}
+
+static void item_reasoning(struct turns *t, const json_t *item)
+{
+    struct seam_buf text = { 0 };
+    json_t *turn = turn_open(t);
+    const json_t *before = json_object_get(turn, "reasoning_content");
+
+    if (before)
+        seam_buf_add(&text, json_string_value(before),
+                     json_string_length(before));
+    if (json_array_size(value_at(item, "content")))
+        add_texts(&text, value_at(item, "content"));
+    else
+        add_texts(&text, value_at(item, "summary"));
+    json_object_set_new(turn, "reasoning_content",
+                        json_stringn(text.p ? text.p : "", text.n));
+    seam_buf_release(&text);
+}
+
+static int convert_item(struct turns *t, const json_t *item, size_t i,
+                        struct seam_api_error *e)
+{
+    const char *type = string_at(item, "type");
+    char where[32];
+
+    snprintf(where, sizeof where, "input[%zu]", i);
+    if (!json_is_object(item))
+        return seam_api_invalid(e, where, "an item must be an object");
+    if (!type || !strcmp(type, "message"))
+        return item_message(t, item, where, e);
+    if (!strcmp(type, "function_call"))
+        return item_call(t, item, where, e);
+    if (!strcmp(type, "function_call_output"))
+        return item_output(t, item, where, e);
+    if (!strcmp(type, "reasoning")) {
+        item_reasoning(t, item);
+        return 0;
+    }
+    return seam_api_fail(e, 400, "unsupported_parameter", where,
+                         "this type of item is not supported");
+}
+
+static int convert_input(const json_t *v, json_t *messages,
+                         struct seam_api_error *e)
+{
+    struct turns t = { .messages = messages };
+    const json_t *item;
+    size_t i;
+
+    if (!v)
+        return seam_api_fail(e, 400, "missing_required_parameter", "input",
+                             "input is missing");
+    if (json_is_string(v)) {
+        json_array_append_new(
+            messages, json_pack("{s:s, s:O}", "role", "user", "content", v));
+        return 0;
+    }
+    if (!json_is_array(v) || !json_array_size(v))
+        return seam_api_invalid(e, "input",
+                                "input must be a string or a list "
+                                "of items");
+    json_array_foreach(v, i, item) if (convert_item(&t, item, i, e)) return -1;
+    return 0;
+}
+
+/* ---- The rest ------------------------------------------------------------ */
+
+static int convert_text(const json_t *text, json_t *chat,
+                        struct seam_api_error *e)
+{
+    json_t *format = value_at(text, "format");
+    const char *type = string_at(format, "type");
+
+    if (!json_is_object(text) || (format && !type))
+        return seam_api_invalid(e, "text.format",
+                                "text.format must be an "
+                                "object with a type");
+    if (!format)
+        return 0;
+    if (strcmp(type, "json_schema"))
+        return json_object_set(chat, "response_format", format);
+    return json_object_set_new(chat, "response_format",
+                               json_pack("{s:s, s:{s:O*, s:O*, s:O*}}", "type",
+                                         "json_schema", "json_schema", "name",
+                                         value_at(format, "name"), "schema",
+                                         value_at(format, "schema"), "strict",
+                                         value_at(format, "strict")));
+}
+
+static int convert_refused(const json_t *body, struct seam_api_error *e)
+{
+    static const char *const refused[] = { "previous_response_id",
+                                           "conversation", "prompt", NULL };
+    const json_t *v;
+
+    for (const char *const *r = refused; *r; r++)
+        if (value_at(body, *r))
+            return seam_api_fail(e, 400, "unsupported_parameter", *r,
+                                 "%s is not supported", *r);
+    v = value_at(body, "background");
+    if (v && !json_is_false(v))
+        return seam_api_fail(e, 400, "unsupported_parameter", "background",
+                             "background is not supported");
+    v = value_at(body, "truncation");
+    if (v && (!json_is_string(v) || (strcmp(json_string_value(v), "auto") &&
+                                     strcmp(json_string_value(v), "disabled"))))
+        return seam_api_invalid(e, "truncation",
+                                "truncation must be auto or "
+                                "disabled");
+    v = value_at(body, "instructions");
+    if (v && !json_is_string(v))
+        return seam_api_invalid(e, "instructions",
+                                "instructions must be a string");
+    v = value_at(body, "metadata");
+    if (v && !json_is_object(v))
+        return seam_api_invalid(e, "metadata", "metadata must be an object");
+    return 0;
+}
+
+static void convert_ignored(const json_t *body, struct seam_buf *ignored)
+{
+    static const char *const known[] = { "model",
+                                         "input",
+                                         "instructions",
+                                         "tools",
+                                         "tool_choice",
+                                         "parallel_tool_calls",
+                                         "max_output_tokens",
+                                         "temperature",
+                                         "top_p",
+                                         "reasoning",
+                                         "text",
+                                         "stream",
+                                         "metadata",
+                                         "background",
+                                         "truncation",
+                                         NULL };
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)body, key, v)
+    {
+        const char *const *k = known;
+
+        while (*k && strcmp(*k, key))
+            k++;
+        if (*k || json_is_null(v) || strlen(key) > 64 || ignored->n > 1024 ||
+            strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789_.-") != strlen(key))
+            continue;
+        seam_buf_fmt(ignored, "%s%s", ignored->n ? ", " : "", key);
+    }
+}
+
+json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,
+                            struct seam_api_error *e)
+{
+    static const char *const same[][2] = {
+        { "model", "model" },
+        { "stream", "stream" },
+        { "temperature", "temperature" },
+        { "top_p", "top_p" },
+        { "tools", "tools" },
+        { "tool_choice", "tool_choice" },
+        { "parallel_tool_calls", "parallel_tool_calls" },
+        { "reasoning", "reasoning" },
+        { "max_output_tokens", "max_completion_tokens" },
+    };
+    json_t *chat = json_object(), *messages = json_array(), *v;
+    int rc;
+
+    json_object_set_new(chat, "messages", messages);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if ((v = value_at(body, same[i][0])))
+            json_object_set(chat, same[i][1], v);
+    rc = convert_refused(body, e);
+    if (!rc && (v = value_at(body, "instructions")))
+        json_array_append_new(
+            messages, json_pack("{s:s, s:O}", "role", "system", "content", v));
+    if (!rc)
+        rc = convert_input(value_at(body, "input"), messages, e);
+    if (!rc && (v = value_at(body, "text")))
+        rc = convert_text(v, chat, e);
+    convert_ignored(body, ignored);
+    if (rc) {
+        json_decref(chat);
+        return NULL;
+    }
+    return chat;
+}

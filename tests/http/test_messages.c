@@ -1,0 +1,345 @@
+/* The Messages API: requests as its clients send them, blocks and events. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/http/fixture.h"
+
+#define PATH "/v1/messages?beta=true"
+#define LIST "<tool_call>list_rooms</tool_call>"
+#define BOOK                                                          \
+    "<tool_call>book<arg_key>hours</arg_key><arg_value>2</arg_value>" \
+    "</tool_call>"
+#define TOOLS                                                            \
+    "\"tools\":[{\"name\":\"list_rooms\",\"input_schema\":{\"type\":"    \
+    "\"object\",\"properties\":{}}},{\"name\":\"book\",\"description\":" \
+    "\"b\",\"input_schema\":{\"type\":\"object\",\"properties\":"        \
+    "{\"hours\":{\"type\":\"integer\"}}},\"cache_control\":{}},"         \
+    "{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]"
+#define HI "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+/* Requests of this API have no seed: the scripts play in order, which the only
+ * one does for every seed. */
+static void open_one(struct fixture *f, const char *text)
+{
+    fixture_init(f);
+    fixture_text(f, text);
+    fixture_bind(f, NULL, 0, ",\"any_seed\":true");
+    fixture_start(f);
+}
+
+static const char *string_at(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+Test(messages, answer_in_blocks)
+{
+    struct fixture f;
+    struct reply r;
+    json_t *block;
+
+    open_one(&f, "why</think>so " LIST BOOK "\1");
+    client_post(f.url, PATH,
+                "{\"model\":\"scripted\",\"max_tokens\":200," HI "," TOOLS "}",
+                &r);
+    cr_assert_eq(r.status, 200, "%s", r.body.p);
+    cr_expect_str_eq(string_at(r.json, "type"), "message");
+    cr_expect_str_eq(string_at(r.json, "role"), "assistant");
+    cr_expect_eq(strncmp(string_at(r.json, "id"), "msg_", 4), 0);
+    cr_expect_str_eq(string_at(r.json, "stop_reason"), "tool_use");
+    cr_assert_eq(json_array_size(reply_at(&r, "content", NULL)), 4, "%s",
+                 r.body.p);
+    block = reply_at(&r, "content", "0", NULL);
+    cr_expect_str_eq(string_at(block, "type"), "thinking");
+    cr_expect_str_eq(string_at(block, "thinking"), "why");
+    cr_expect_str_eq(string_at(block, "signature"), "");
+    cr_expect_str_eq(string_at(reply_at(&r, "content", "1", NULL), "text"),
+                     "so ");
+    block = reply_at(&r, "content", "2", NULL);
+    cr_expect_str_eq(string_at(block, "type"), "tool_use");
+    cr_expect_str_eq(string_at(block, "name"), "list_rooms");
+    cr_expect_eq(strncmp(string_at(block, "id"), "toolu_", 6), 0);
+    cr_expect_eq(json_object_size(json_object_get(block, "input")), 0);
+    block = reply_at(&r, "content", "3", NULL);
+    cr_expect_eq(json_integer_value(
+                     json_object_get(json_object_get(block, "input"), "hours")),
+                 2);
+    cr_expect_gt(
+        json_integer_value(reply_at(&r, "usage", "input_tokens", NULL)), 0);
+    cr_expect_gt(
+        json_integer_value(reply_at(&r, "usage", "output_tokens", NULL)), 10);
+    reply_release(&r);
+    fixture_close(&f);
+}
+
+/* The names of the events, runs of deltas as one, and the joined deltas. */
+static void events(struct fixture *f, const char *body, struct seam_buf *names,
+                   struct seam_buf *text)
+{
+    struct client c;
+    struct reply r;
+    struct seam_buf event = { 0 };
+    char before[64] = "";
+    int open = -1, next = 0;
+
+    client_open(&c, f->url);
+    client_put_post(&c, PATH, body);
+    client_stream(&c, &r);
+    while (client_event(&c, &event, NULL)) {
+        char name[64];
+        const char *data = strstr(event.p, "\ndata: ");
+        json_t *v, *delta;
+
+        cr_assert_not_null(data, "%s", event.p);
+        cr_assert_eq(sscanf(event.p, "event: %63s", name), 1);
+        v = json_loads(data + 7, 0, NULL);
+        cr_assert_not_null(v);
+        cr_expect_str_eq(string_at(v, "type"), name);
+        if (strcmp(name, "content_block_delta") || strcmp(name, before))
+            seam_buf_fmt(names, "%s ", name);
+        snprintf(before, sizeof before, "%s", name);
+        if (!strcmp(name, "content_block_start")) {
+            cr_expect_eq(open, -1, "blocks overlap");
+            open = (int)json_integer_value(json_object_get(v, "index"));
+            cr_expect_eq(open, next++);
+            if (!strcmp(string_at(json_object_get(v, "content_block"), "type"),
+                        "tool_use"))
+                cr_expect(json_is_object(json_object_get(
+                    json_object_get(v, "content_block"), "input")));
+        } else if (!strcmp(name, "content_block_stop")) {
+            cr_expect_eq(json_integer_value(json_object_get(v, "index")), open);
+            open = -1;
+        } else if (!strcmp(name, "content_block_delta")) {
+            cr_expect_eq(json_integer_value(json_object_get(v, "index")), open);
+        }
+        delta = json_object_get(v, "delta");
+        for (int i = 0; i < 3; i++) {
+            static const char *const fields[] = { "thinking", "text",
+                                                  "partial_json" };
+            const char *s = string_at(delta, fields[i]);
+
+            seam_buf_str(text, s ? s : "");
+        }
+        if (string_at(delta, "stop_reason"))
+            seam_buf_fmt(text, "|%s", string_at(delta, "stop_reason"));
+        json_decref(v);
+    }
+    seam_buf_release(&event);
+    reply_release(&r);
+    client_close(&c);
+}
+
+Test(messages, stream_block_by_block)
+{
+    struct fixture f;
+    struct seam_buf names = { 0 }, text = { 0 };
+
+    open_one(&f, "w</think>s" LIST BOOK "\1");
+    events(&f,
+           "{\"model\":\"scripted\",\"max_tokens\":200,\"stream\":true," HI
+           "," TOOLS "}",
+           &names, &text);
+    cr_expect_str_eq(
+        names.p,
+        "message_start "
+        "content_block_start content_block_delta content_block_stop "
+        "content_block_start content_block_delta content_block_stop "
+        "content_block_start content_block_delta content_block_stop "
+        "content_block_start content_block_delta content_block_stop "
+        "message_delta message_stop ",
+        "%s", names.p);
+    cr_expect_str_eq(text.p, "ws{}{\"hours\": 2}|tool_use", "%s", text.p);
+    seam_buf_release(&names);
+    seam_buf_release(&text);
+    fixture_close(&f);
+}
+
+Test(messages, without_output_have_one_empty_block)
+{
+    struct fixture f;
+    struct reply r;
+    struct seam_buf names = { 0 }, text = { 0 };
+
+    open_one(&f, "</think>\1");
+    client_post(f.url, PATH, "{\"max_tokens\":9," HI "}", &r);
+    cr_assert_eq(r.status, 200, "%s", r.body.p);
+    cr_expect_eq(json_array_size(reply_at(&r, "content", NULL)), 1);
+    cr_expect_str_eq(string_at(reply_at(&r, "content", "0", NULL), "text"), "");
+    cr_expect_str_eq(string_at(r.json, "stop_reason"), "end_turn");
+    reply_release(&r);
+    events(&f, "{\"max_tokens\":9,\"stream\":true," HI "}", &names, &text);
+    cr_expect_str_eq(names.p, "message_start content_block_start "
+                              "content_block_stop message_delta "
+                              "message_stop ");
+    seam_buf_release(&names);
+    seam_buf_release(&text);
+    fixture_close(&f);
+}
+
+Test(messages, say_why_they_ended)
+{
+    struct fixture f;
+    struct reply r;
+
+    open_one(&f, "</think>one two three\1");
+    client_post(f.url, PATH, "{\"max_tokens\":5," HI "}", &r);
+    cr_expect_str_eq(string_at(r.json, "stop_reason"), "max_tokens");
+    cr_expect(json_is_null(reply_at(&r, "stop_sequence", NULL)));
+    reply_release(&r);
+    client_post(f.url, PATH,
+                "{\"max_tokens\":99,\"stop_sequences\":[\"x\","
+                "\"y\",\"z\",\"q\",\"two\"]," HI "}",
+                &r);
+    cr_expect_str_eq(string_at(r.json, "stop_reason"), "stop_sequence");
+    cr_expect_str_eq(string_at(r.json, "stop_sequence"), "two");
+    reply_release(&r);
+    fixture_close(&f);
+}
+
+Test(messages, render_as_the_chat_they_mean)
+{
+    /* Billing header dropped; two results in one user message and no user turn
+     * before the text; thinking of the history kept. */
+    static const char anthropic[] =
+        "{\"max_tokens\":1,\"system\":[{\"type\":\"text\",\"text\":"
+        "\"x-anthropic-billing-header: 1\"},{\"type\":\"text\",\"text\":"
+        "\"Be brief.\",\"cache_control\":{\"type\":\"ephemeral\"}}],"
+        "\"messages\":["
+        "{\"role\":\"user\",\"content\":\"go\"},"
+        "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\","
+        "\"thinking\":\"hm\",\"signature\":\"s\"},{\"type\":\"text\",\"text\":"
+        "\"Looking.\"},{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":"
+        "\"list_rooms\",\"input\":{}},{\"type\":\"tool_use\",\"id\":\"t2\","
+        "\"name\":\"book\",\"input\":{\"hours\":2}}]},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+        "\"and?\"},{\"type\":\"tool_result\",\"tool_use_id\":\"t1\","
+        "\"content\":[{\"type\":\"text\",\"text\":\"A\"},{\"type\":\"text\","
+        "\"text\":\"B\"}]},{\"type\":\"tool_result\",\"tool_use_id\":\"t2\","
+        "\"is_error\":true}]}]," TOOLS "}";
+    static const char chat[] =
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},"
+        "{\"role\":\"user\",\"content\":\"go\"},"
+        "{\"role\":\"assistant\",\"reasoning_content\":\"hm\",\"content\":"
+        "\"Looking.\",\"tool_calls\":[{\"id\":\"t1\",\"type\":\"function\","
+        "\"function\":{\"name\":\"list_rooms\",\"arguments\":\"{}\"}},"
+        "{\"id\":\"t2\",\"type\":\"function\",\"function\":{\"name\":\"book\","
+        "\"arguments\":\"{\\\"hours\\\":2}\"}}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"content\":\"AB\"},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"t2\",\"content\":\"Error\"},"
+        "{\"role\":\"user\",\"content\":\"and?\"}],"
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+        "\"list_rooms\",\"parameters\":{\"type\":\"object\",\"properties\":{}}"
+        "}},{\"type\":\"function\",\"function\":{\"name\":\"book\","
+        "\"description\":\"b\",\"parameters\":{\"type\":\"object\","
+        "\"properties\":{\"hours\":{\"type\":\"integer\"}}}}}]}";
+    struct fixture f;
+    struct reply a, b;
+    char v[256];
+
+    open_one(&f, "</think>\1");
+    client_post(f.url, "/v1/messages/count_tokens?beta=true", anthropic, &a);
+    cr_assert_eq(a.status, 200, "%s", a.body.p);
+    client_post(f.url, "/tokenize", chat, &b);
+    cr_assert_eq(b.status, 200, "%s", b.body.p);
+    cr_expect_eq(json_integer_value(reply_at(&a, "input_tokens", NULL)),
+                 json_integer_value(reply_at(&b, "count", NULL)));
+    reply_release(&a);
+    client_post(f.url, "/v1/messages", anthropic, &a);
+    cr_expect_eq(
+        json_integer_value(reply_at(&a, "usage", "input_tokens", NULL)) +
+            json_integer_value(
+                reply_at(&a, "usage", "cache_read_input_tokens", NULL)),
+        json_integer_value(reply_at(&b, "count", NULL)));
+    cr_expect_str_eq(reply_header(&a, "X-Seam-Ignored", v, sizeof v),
+                     "tools.type");
+    reply_release(&a);
+    reply_release(&b);
+    fixture_close(&f);
+}
+
+Test(messages, errors_have_their_own_shape)
+{
+    static const struct {
+        const char *body, *type;
+        int status;
+    } bad[] = {
+        { "{" HI "}", "invalid_request_error", 400 },
+        { "{\"max_tokens\":0," HI "}", "invalid_request_error", 400 },
+        { "{\"max_tokens\":1}", "invalid_request_error", 400 },
+        { "{\"max_tokens\":1,\"messages\":[]}", "invalid_request_error", 400 },
+        { "nonsense", "invalid_request_error", 400 },
+        { "{\"max_tokens\":1,\"model\":\"other\"," HI "}", "not_found_error",
+          404 },
+        { "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":["
+          "{\"type\":\"image\",\"source\":{}}]}]}",
+          "invalid_request_error", 400 },
+        { "{\"max_tokens\":1,\"tool_choice\":{\"type\":\"tool\",\"name\":"
+          "\"none\"}," HI "}",
+          "invalid_request_error", 400 },
+        { "{\"max_tokens\":1,\"system\":5," HI "}", "invalid_request_error",
+          400 },
+    };
+    struct fixture f;
+
+    open_one(&f, "</think>ok\1");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct reply r;
+
+        client_post(f.url, PATH, bad[i].body, &r);
+        cr_expect_eq(r.status, bad[i].status, "%s: %s", bad[i].body, r.body.p);
+        cr_expect_str_eq(string_at(r.json, "type"), "error");
+        cr_expect_str_eq(string_at(reply_at(&r, "error", NULL), "type"),
+                         bad[i].type);
+        cr_expect(json_is_string(reply_at(&r, "request_id", NULL)));
+        reply_release(&r);
+    }
+    fixture_close(&f);
+}
+
+Test(messages, list_models_for_their_clients)
+{
+    struct fixture f;
+    struct client c;
+    struct reply r;
+
+    open_one(&f, "</think>ok\1");
+    client_open(&c, f.url);
+    client_puts(&c, "GET /v1/models HTTP/1.1\r\nHost: t\r\n"
+                    "anthropic-version: 2023-06-01\r\n\r\n");
+    cr_assert(client_reply(&c, &r));
+    cr_expect_str_eq(string_at(reply_at(&r, "data", "0", NULL), "type"),
+                     "model");
+    cr_expect_str_eq(string_at(r.json, "first_id"), "scripted");
+    cr_expect(json_is_false(reply_at(&r, "has_more", NULL)));
+    reply_release(&r);
+    client_close(&c);
+    fixture_close(&f);
+}
+
+Test(messages, errors_in_mid_stream_are_events)
+{
+    static const int32_t fails[] = { TOK_UNTHINK, 'a', TOK_FAIL };
+    struct fixture f;
+    struct client c;
+    struct reply r;
+    struct seam_buf event = { 0 };
+    bool seen = false;
+
+    fixture_init(&f);
+    fixture_script(&f, fails, 3);
+    fixture_bind(&f, NULL, 0, ",\"any_seed\":true");
+    fixture_start(&f);
+    client_open(&c, f.url);
+    client_put_post(&c, PATH, "{\"max_tokens\":9,\"stream\":true," HI "}");
+    client_stream(&c, &r);
+    while (client_event(&c, &event, NULL))
+        seen |=
+            !strncmp(event.p, "event: error\ndata: {\"type\":\"error\"", 33);
+    cr_expect(seen, "%s", event.p);
+    cr_expect_null(strstr(event.p, "[DONE]"));
+    reply_release(&r);
+    seam_buf_release(&event);
+    client_close(&c);
+    fixture_close(&f);
+}
