@@ -88,13 +88,17 @@ class Server {
             !await this.running() && !await this.waiting());
     }
 
-    signal(name) {
-        this.child.kill(name);
+    // Once: a second signal would end it at once.
+    drain() {
+        if (!this.draining)
+            this.child.kill('SIGTERM');
+        this.draining = true;
     }
 
     // End it in order; throws with its log when it does not leave with 0.
     async stop() {
-        this.signal('SIGTERM');
+        this.child.ref();
+        this.drain();
         const { code, signal } = await this.ended;
 
         if (code !== 0)
@@ -106,14 +110,10 @@ class Server {
 // Start a server with the settings of conf/nano.json and those given as
 // { 'engine.max_queue': 1 }, and wait until it takes work.
 export async function serve(settings = {}) {
-    const all = { plugin_dir: plugins, 'log.level': 'warn', ...settings };
     const args = ['serve', '-c', join(root, 'conf/nano.json'), '--listen',
-                  '127.0.0.1:0'];
+                  '127.0.0.1:0', '--set', `plugin_dir=${plugins}`];
 
-    // The line that names the port has level info.
-    if (all['log.level'] === 'warn')
-        delete all['log.level'];
-    for (const [key, value] of Object.entries(all))
+    for (const [key, value] of Object.entries(settings))
         args.push('--set', `${key}=${
             typeof value === 'object' ? JSON.stringify(value) : value}`);
 
@@ -123,6 +123,8 @@ export async function serve(settings = {}) {
     // Nothing outlives the test, however it ends.
     process.on('exit', () => server.child.kill('SIGKILL'));
     server.url = await server.listening();
+    server.child.unref();
+    server.child.stderr.unref();
     await until(async () => (await fetch(`${server.url}/readyz`)).ok ||
         server.child.exitCode !== null && Promise.reject(
             new Error(`seam serve failed:\n${server.log}`)));
@@ -159,4 +161,55 @@ export function callsOf(message) {
         name: call.function.name,
         arguments: JSON.parse(call.function.arguments),
     }));
+}
+
+/* ---- Tools that the prompts call ------------------------------------------ */
+
+const CITIES = {
+    Dazotir: { temperature: 21, condition: 'sunny' },
+    Sisogeville: { temperature: 4, condition: 'rain' },
+};
+
+// Sums and differences of integers.
+function arithmetic(expression) {
+    const terms = expression.replaceAll(' ', '').match(/[+-]?\d+/g);
+
+    return terms.reduce((sum, term) => sum + Number(term), 0);
+}
+
+// Each yields its result, spaced as the model has learned it, and what an
+// answer that uses the result says.
+const TOOLS = {
+    ticker_lookup_mini: () =>
+        ['{"price": 117.25, "currency": "USD"}', '117.25'],
+    weather: ({ place }) => {
+        const { temperature, condition } = CITIES[place];
+
+        return [`{"temperature": ${temperature}, "unit": "celsius", ` +
+                `"condition": "${condition}"}`, `${temperature}`];
+    },
+    inductive_math_eval: ({ expression }) => {
+        const result = arithmetic(expression);
+
+        return [`{"result": ${result}}`, `${expression} = ${result}`];
+    },
+};
+
+export function execute(name, args) {
+    return TOOLS[name](args)[0];
+}
+
+export function told(name, args) {
+    return TOOLS[name](args)[1];
+}
+
+// Run a test of structured output, or skip it where that is not built in.
+export async function structured(t, check) {
+    try {
+        await check();
+    } catch (e) {
+        if ((e.code ?? e.data?.error.code) !== 'unsupported_value')
+            throw e;
+        t.skip('structured output is not built in');
+    }
 }
