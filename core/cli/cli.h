@@ -28,8 +28,8 @@ struct seam_cli_opts {
 };
 
 /* If argv[*i] is one of the common options, take it and what belongs to it and
- * leave *i on its last argument.  Returns 1 when it was taken, 0 when it is none
- * of them, negative with a message when it is wrong. */
+ * leave *i on its last argument.  Returns 1 when it was taken, 0 when it is
+ * none of them, negative with a message when it is wrong. */
 int seam_cli_option(struct seam_cli_opts *o, int argc, char **argv, int *i,
                     struct seam_error *err);
 void seam_cli_opts_release(struct seam_cli_opts *o);

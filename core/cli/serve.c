@@ -52,6 +52,26 @@ static int serve_poll(const sigset_t *set, int timeout_ms)
     return sig < 0 ? 0 : sig;
 }
 
+/* Say when a step has taken too long, in what, and when it goes on after all.
+ * Returns whether it is stuck now. */
+static bool serve_watch(struct seam_engine *e, const struct seam_log *log,
+                        bool was)
+{
+    bool now = seam_engine_stalled(e);
+    char where[96];
+
+    if (now && !was) {
+        seam_engine_where(e, where, sizeof where);
+        seam_log(log, SEAM_LOG_ERROR, "watchdog",
+                 "no step has ended within server.stall_timeout_ms; it is in "
+                 "%s",
+                 where);
+    } else if (was && !now) {
+        seam_log(log, SEAM_LOG_INFO, "watchdog", "steps end again");
+    }
+    return now;
+}
+
 /* Until a signal, or until the engine fails.  Returns the signal, 0 for failed;
  * *err then says why. */
 static int serve_wait(struct seam_engine *e, const struct seam_log *log,
@@ -59,7 +79,7 @@ static int serve_wait(struct seam_engine *e, const struct seam_log *log,
                       struct seam_error *err)
 {
     uint64_t start = seam_now_ns();
-    bool said_ready = false;
+    bool said_ready = false, stalled = false;
 
     for (;;) {
         enum seam_engine_state state = seam_engine_wait_loaded(e, 0, err);
@@ -69,6 +89,7 @@ static int serve_wait(struct seam_engine *e, const struct seam_log *log,
             return sig;
         if (state == SEAM_ENGINE_FAILED)
             return 0;
+        stalled = serve_watch(e, log, stalled);
         if (state == SEAM_ENGINE_READY && !said_ready) {
             said_ready = true;
             seam_log(log, SEAM_LOG_INFO, "server",

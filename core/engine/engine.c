@@ -38,6 +38,8 @@ struct seam_engine {
     /* When something last moved: a step ended, or work came to an idle engine.
      * relaxed: read by health checks that compare it with the clock. */
     _Atomic uint64_t moved_ns;
+    _Atomic bool
+        sampling; /* relaxed: for the watchdog, see seam_engine_where */
 
     /* From here on constant once READY, and written before by the thread. */
     struct seam_runtime *rt;
@@ -82,6 +84,29 @@ bool seam_engine_stalled(const struct seam_engine *e)
     moved = atomic_load_explicit(&e->moved_ns, memory_order_relaxed);
     limit = (uint64_t)e->config->server.stall_timeout_ms * 1000000u;
     return seam_now_ns() > moved + limit;
+}
+
+void seam_engine_where(const struct seam_engine *e, char *out, size_t n)
+{
+    static const enum seam_role role[] = {
+        [SEAM_GLM5_BACKEND] = SEAM_ROLE_BACKEND,
+        [SEAM_GLM5_LINEAR] = SEAM_ROLE_LINEAR,
+        [SEAM_GLM5_SPARSE] = SEAM_ROLE_SPARSE,
+        [SEAM_GLM5_MOE] = SEAM_ROLE_MOE,
+    };
+    enum seam_glm5_call call = SEAM_GLM5_IDLE;
+    uint32_t layer = 0;
+
+    if (seam_engine_state(e) != SEAM_ENGINE_LOADING && e->rt && e->rt->net)
+        call = seam_glm5_next_where(e->rt->net, &layer);
+    if (atomic_load_explicit(&e->sampling, memory_order_relaxed))
+        snprintf(out, n, "plugin %s, sampling",
+                 e->rt->host[SEAM_ROLE_BACKEND].name);
+    else if (call == SEAM_GLM5_IDLE)
+        snprintf(out, n, "the scheduler");
+    else
+        snprintf(out, n, "plugin %s, layer %u", e->rt->host[role[call]].name,
+                 layer);
 }
 
 uint32_t seam_engine_active(const struct seam_engine *e)
@@ -777,6 +802,7 @@ static int engine_sample(struct seam_engine *e, uint32_t n,
                          struct seam_error *err)
 {
     uint32_t n_top = 0;
+    int rc;
 
     if (!n)
         return 0;
@@ -802,7 +828,10 @@ static int engine_sample(struct seam_engine *e, uint32_t n,
         if (g->p.n_top > n_top)
             n_top = g->p.n_top;
     }
-    return seam_runtime_sample(e->rt, 0, n, e->sample, n_top, e->sampled, err);
+    atomic_store_explicit(&e->sampling, true, memory_order_relaxed);
+    rc = seam_runtime_sample(e->rt, 0, n, e->sample, n_top, e->sampled, err);
+    atomic_store_explicit(&e->sampling, false, memory_order_relaxed);
+    return rc;
 }
 
 static bool engine_is_stop(const struct seam_engine *e,

@@ -67,6 +67,9 @@ void seam_engine_free(struct seam_engine *e);
 enum seam_engine_state seam_engine_state(const struct seam_engine *e);
 /* True when work is there but no step has finished for stall_timeout_ms. */
 bool seam_engine_stalled(const struct seam_engine *e);
+/* What the step under way is in, "plugin kda, layer 3", cut to n bytes; "the
+ * scheduler" between two calls. */
+void seam_engine_where(const struct seam_engine *e, char *out, size_t n);
 /* Submissions queued or running. */
 uint32_t seam_engine_active(const struct seam_engine *e);
 struct seam_stats *seam_engine_stats(struct seam_engine *e);

@@ -1,5 +1,6 @@
 #include "core/model/glm5_next.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,6 +30,10 @@ struct seam_glm5_next {
 
     struct seam_tensor embed, head, norm;
     struct glm_layer *layer; /* [n_layers] */
+
+    /* layer << 8 | enum seam_glm5_call.  relaxed: a watchdog looks at it while
+     * the step goes on. */
+    _Atomic uint32_t where;
 
     /* Activations, in one allocation.  T = limits.max_tokens. */
     void *arena;
@@ -235,6 +240,21 @@ void seam_glm5_next_free(struct seam_glm5_next *m)
     free(m);
 }
 
+enum seam_glm5_call seam_glm5_next_where(const struct seam_glm5_next *m,
+                                         uint32_t *layer)
+{
+    uint32_t where = atomic_load_explicit(&m->where, memory_order_relaxed);
+
+    *layer = where >> 8;
+    return (enum seam_glm5_call)(where & 0xff);
+}
+
+static void glm_enter(struct seam_glm5_next *m, uint32_t layer,
+                      enum seam_glm5_call call)
+{
+    atomic_store_explicit(&m->where, layer << 8 | call, memory_order_relaxed);
+}
+
 /* ---- A step -------------------------------------------------------------- */
 
 static int glm_begin(const struct seam_block_ref *b, const struct seam_exec *e,
@@ -322,32 +342,48 @@ int seam_glm5_next_step(struct seam_glm5_next *m, const struct seam_exec *e,
     struct seam_tensor streams = glm_streams(m, n);
     struct seam_tensor x = glm_view(m, m->x, n, m->c->hidden);
     struct seam_tensor z = glm_view(m, m->z, n_rows, m->c->hidden);
-    int rc = glm_begin(&m->o.linear, e, s);
+    int rc;
 
+    glm_enter(m, 0, SEAM_GLM5_LINEAR);
+    rc = glm_begin(&m->o.linear, e, s);
+    glm_enter(m, 0, SEAM_GLM5_SPARSE);
     if (!rc)
         rc = glm_begin(&m->o.sparse, e, s);
+    glm_enter(m, 0, SEAM_GLM5_MOE);
     if (!rc)
         rc = glm_begin(&m->o.moe, e, s);
+    glm_enter(m, 0, SEAM_GLM5_BACKEND);
     if (!rc)
         rc = m->ops->embed(m->o.backend_self, e, token, s->n_tokens, &m->embed,
                            &streams);
     for (uint32_t i = 0; !rc && i < m->c->n_layers; i++) {
         const struct glm_layer *l = &m->layer[i];
 
+        glm_enter(m, i, SEAM_GLM5_BACKEND);
         rc = glm_residual(m, e, n, i > 0, &l->attn);
+        glm_enter(m, i,
+                  l->mixer == &m->o.linear ? SEAM_GLM5_LINEAR
+                                           : SEAM_GLM5_SPARSE);
         if (!rc)
             rc = glm_block(m, e, s, l->mixer, l->mixer_index);
+        glm_enter(m, i, SEAM_GLM5_BACKEND);
         if (!rc)
             rc = glm_residual(m, e, n, true, &l->ffn);
+        if (!l->dense)
+            glm_enter(m, i, SEAM_GLM5_MOE);
         if (!rc)
             rc = l->dense ? glm_dense(m, e, n, l)
                           : glm_block(m, e, s, &m->o.moe, l->moe_index);
     }
+    glm_enter(m, m->c->n_layers, SEAM_GLM5_BACKEND);
     if (!rc)
         rc = glm_residual(m, e, n, true, NULL);
-    if (rc || !n_rows)
-        return rc;
-    *logits = glm_view(m, m->logits, n_rows, m->c->vocab);
-    rc = m->ops->gather(m->o.backend_self, e, &x, row, n_rows, &z);
-    return rc ? rc : glm_linear(m, e, z, m->head, *logits);
+    if (!rc && n_rows) {
+        *logits = glm_view(m, m->logits, n_rows, m->c->vocab);
+        rc = m->ops->gather(m->o.backend_self, e, &x, row, n_rows, &z);
+        if (!rc)
+            rc = glm_linear(m, e, z, m->head, *logits);
+    }
+    glm_enter(m, 0, SEAM_GLM5_IDLE);
+    return rc;
 }

@@ -42,6 +42,18 @@ uint32_t seam_glm5_next_mixers(const struct seam_model_config *c, uint8_t kind,
 uint32_t seam_glm5_next_mlps(const struct seam_model_config *c, uint8_t kind,
                              uint32_t layer[SEAM_MAX_LAYERS]);
 
+/* Where a step stands: the call that was begun last and has perhaps not
+ * returned.  [any] */
+enum seam_glm5_call {
+    SEAM_GLM5_IDLE = 0,
+    SEAM_GLM5_BACKEND = 1, /* an operation of the backend */
+    SEAM_GLM5_LINEAR = 2,
+    SEAM_GLM5_SPARSE = 3,
+    SEAM_GLM5_MOE = 4
+};
+enum seam_glm5_call seam_glm5_next_where(const struct seam_glm5_next *m,
+                                         uint32_t *layer);
+
 /* One step.  token [n_tokens] and row [n_rows] are device arrays: the ids fed,
  * -1 for padding, and the token rows whose logits are wanted.  *logits becomes
  * [n_rows, vocab] F32, valid until the next step.  Nothing is allocated, and

@@ -72,6 +72,7 @@ Test(ex3, notices_a_step_that_hangs)
     static const struct seam_flag flags[] = {
         { "server.stall_timeout_ms", "100" },
     };
+    char where[96];
     struct fixture f;
     struct client c;
     struct reply r;
@@ -92,6 +93,8 @@ Test(ex3, notices_a_step_that_hangs)
     cr_expect_eq(status, 503);
     cr_expect_eq(status_of(&f, "/livez"), 503);
     expect_ready(&f, 503, "stalled");
+    seam_engine_where(f.engine, where, sizeof where);
+    cr_expect_str_eq(where, "plugin script, layer 0");
     client_post(f.url, CHAT, body, &r);
     cr_expect_eq(r.status, 503);
     reply_release(&r);
