@@ -12,6 +12,7 @@ static const char help[] =
     "  seam inspect DIR [--budget N]    what a checkpoint holds and needs\n"
     "  seam plugins -c FILE             what the configuration would load\n"
     "  seam pin FILE.so                 the configuration entry for a plugin\n"
+    "  seam check FILE.so [options]     does a plugin keep the contract\n"
     "  seam help | --version\n"
     "\n"
     "options of serve, run and plugins:\n"
@@ -24,7 +25,16 @@ static const char help[] =
     "  --log-level LEVEL     log.level: debug, info, warn, error\n"
     "  --print-config        (serve) show every setting with its origin\n"
     "\n"
-    "docs/configuration.md lists all settings.\n";
+    "options of check:\n"
+    "  --only GROUPS         groups or tests, such as file,state.accept\n"
+    "  --reference FILE.so   the twin to compare numbers with; NAME_ref.so\n"
+    "  --config JSON|FILE    the plugin's own block of the configuration\n"
+    "  --seed N              other weights and inputs; 1\n"
+    "  --limit SECONDS       of one test; 120\n"
+    "  --json                one line of JSON for each test\n"
+    "  --in-process          one test, in this process, for a debugger\n"
+    "\n"
+    "docs/configuration.md lists all settings, docs/check.md all tests.\n";
 
 int main(int argc, char **argv)
 {
@@ -34,7 +44,7 @@ int main(int argc, char **argv)
     } command[] = {
         { "serve", seam_cli_serve },     { "run", seam_cli_run },
         { "inspect", seam_cli_inspect }, { "plugins", seam_cli_plugins },
-        { "pin", seam_cli_pin },
+        { "pin", seam_cli_pin },         { "check", seam_cli_check },
     };
 
     if (argc < 2) {

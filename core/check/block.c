@@ -548,10 +548,12 @@ void check_padding(const struct check *c)
         tb_seq_new(b, &t, 0);
         CALL(b, tb_step(b, part, 2));
         agree(c, "N2", yb, want, 20, "next to a NaN");
+        bool gone = true;
+
         for (uint32_t k = 0; k < d; k++)
-            ck_require("N2", isnan(ya[5 * d + k]),
-                       "%s: a NaN came out as %g, a number like any other",
-                       c->plugin, ya[5 * d + k]);
+            gone &= !isnan(ya[5 * d + k]);
+        ck_require("N2", !gone, "%s: a NaN came out as numbers like any other",
+                   c->plugin);
         tb_seq_end(b, &s);
         tb_seq_end(b, &t);
         tb_seq_new(b, &s, 4);

@@ -381,10 +381,32 @@ static void step_fill(struct tb *b, struct step_mem *m,
     m->s.host_kv_len = m->kv_len;
 }
 
+/* What no server passes. */
+static void step_bend(const struct tb *b, struct seam_block_args *a)
+{
+    switch (b->bend) {
+    case 1:
+        a->layer = b->o.n_layers;
+        break;
+    case 2:
+        a->x.dtype = SEAM_I32;
+        break;
+    case 3:
+        a->x.shape[1]--;
+        break;
+    case 4:
+        a->y.dtype = SEAM_I32;
+        break;
+    default:
+        break;
+    }
+}
+
 int tb_step(struct tb *b, const struct tb_part *part, uint32_t n_parts)
 {
     struct step_mem m;
     struct seam_exec e = { .size = sizeof e,
+                           .flags = b->exec_flags,
                            .device = -1,
                            .ws = b->ws,
                            .ws_bytes = b->ws_bytes,
@@ -396,6 +418,8 @@ int tb_step(struct tb *b, const struct tb_part *part, uint32_t n_parts)
     int rc = SEAM_OK;
 
     step_fill(b, &m, part, n_parts);
+    if (b->no_host_arrays)
+        m.s.host_q_start = m.s.host_kv_len = NULL;
     rows = m.s.n_tokens;
     ck_own(rows <= b->o.max_tokens, "a step of %u rows", rows);
     /* One gap row in front of y's first row and behind its last. */
@@ -423,6 +447,7 @@ int tb_step(struct tb *b, const struct tb_part *part, uint32_t n_parts)
             .y = th_view(y + stride, rows, d, stride),
         };
 
+        step_bend(b, &a);
         for (size_t i = 0; i < (size_t)(rows + 2) * stride; i++)
             y[i] = GAP_VALUE;
         memset(b->ws, 0xff, b->ws_bytes);

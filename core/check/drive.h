@@ -46,6 +46,9 @@ struct tb {
     int32_t *free_page;
     uint32_t n_free;
     const struct seam_ops *ops; /* passed down in exec; may stay NULL         */
+    uint32_t exec_flags;        /* SEAM_EXEC_* of the next steps              */
+    bool no_host_arrays;        /* the next steps come without host_*         */
+    uint32_t bend; /* 1: a layer too high, 2: x I32, 3: x narrower, 4: y I32  */
     void *ops_self;
     struct seam_error err; /* of the last call that failed               */
     void *mem[64];

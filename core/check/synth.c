@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "core/check/finding.h"
 #include "core/check/hook.h"
@@ -130,9 +131,12 @@ static int host_cfg(void *ctx, const struct seam_cfg *node, const char *path,
                     uint32_t type, void *out)
 {
     json_t *v = cfg_walk((json_t *)(uintptr_t)node, path);
+    struct th *h = ctx;
     double d;
 
-    (void)ctx;
+    if (node == th_plugin_cfg(h) &&
+        h->n_asked < sizeof h->asked / sizeof *h->asked)
+        snprintf(h->asked[h->n_asked++], sizeof *h->asked, "%s", path);
     if (!v)
         return SEAM_ENOENT;
     switch (type) {
@@ -301,10 +305,12 @@ struct th *th_new(const char *model_json, const char *plugin_json)
     return h;
 }
 
-static void weight_release(struct th_weight *w)
+static void weight_release(struct th_weight *w, bool sealed)
 {
     free(w->name);
     free(w->value);
+    if (sealed)
+        return;
     free(w->data);
     free(w->scale);
     free(w->zero);
@@ -315,8 +321,10 @@ void th_free(struct th *h)
     if (!h)
         return;
     for (uint32_t i = 0; i < h->n_weights; i++)
-        weight_release(&h->weight[i]);
+        weight_release(&h->weight[i], h->arena);
     free(h->weight);
+    if (h->arena)
+        munmap(h->arena, h->arena_bytes);
     json_decref(h->model_cfg);
     json_decref(h->plugin_cfg);
     free(h);
@@ -326,6 +334,12 @@ void th_config(struct th *h, const char *plugin_json)
 {
     json_decref(h->plugin_cfg);
     h->plugin_cfg = parse(plugin_json ? plugin_json : "{}");
+}
+
+void th_model_config(struct th *h, const char *model_json)
+{
+    json_decref(h->model_cfg);
+    h->model_cfg = parse(model_json);
 }
 
 const struct seam_model *th_model(const struct th *h)
@@ -354,7 +368,7 @@ void th_remove(struct th *h, const char *name)
 
     if (!w)
         return;
-    weight_release(w);
+    weight_release(w, false);
     *w = h->weight[--h->n_weights];
 }
 
@@ -539,6 +553,68 @@ static void weight_store(struct th_weight *w, enum th_store store,
         for (uint32_t d = 0; d + 1 < t->rank; d++)
             t->stride[d] = (int64_t)(cols * elem);
     }
+}
+
+/* Bytes of the scales and of the zero points. */
+static uint64_t scale_bytes(const struct seam_tensor *t)
+{
+    uint64_t rows = (uint64_t)t->shape[0], cols = (uint64_t)t->shape[1];
+
+    if (t->quant == SEAM_Q_GPTQ)
+        return cols / t->group_cols * rows * 2;
+    return (rows + 127) / 128 * ((cols + 127) / 128) * 4;
+}
+
+static uint64_t zero_bytes(const struct seam_tensor *t)
+{
+    return (uint64_t)t->shape[1] / t->group_cols * ((uint64_t)t->shape[0] / 8) *
+           4;
+}
+
+/* The next piece: 8 bytes behind a multiple of 16, so that whoever relies on
+ * more than its element is caught by a misaligned load. */
+static void *seal_piece(struct th *h, size_t *at, void *from, uint64_t bytes)
+{
+    char *p;
+
+    *at = (*at + 15) / 16 * 16 + 8;
+    p = h->arena ? (char *)h->arena + *at : NULL;
+    *at += bytes;
+    if (p) {
+        memcpy(p, from, bytes);
+        free(from);
+    }
+    return p;
+}
+
+void th_seal(struct th *h)
+{
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        size_t at = 0;
+
+        for (uint32_t i = 0; i < h->n_weights; i++) {
+            struct th_weight *w = &h->weight[i];
+            void *data = seal_piece(h, &at, w->data, w->t.bytes), *scale = NULL;
+            void *zero = NULL;
+
+            if (w->scale)
+                scale = seal_piece(h, &at, w->scale, scale_bytes(&w->t));
+            if (w->zero)
+                zero = seal_piece(h, &at, w->zero, zero_bytes(&w->t));
+            if (!h->arena)
+                continue;
+            w->t.data = w->data = data;
+            w->t.scale = w->scale = scale;
+            w->t.zero = w->zero = zero;
+        }
+        if (pass)
+            break;
+        h->arena_bytes = at + 1;
+        h->arena = mmap(NULL, h->arena_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        ck_own(h->arena != MAP_FAILED, "out of memory");
+    }
+    mprotect(h->arena, h->arena_bytes, PROT_READ);
 }
 
 static const double *weight_random(struct th *h, const char *name,

@@ -48,7 +48,11 @@ struct th {
     bool hot;            /* inside a call that must not allocate             */
     uint32_t hot_allocs; /* host allocations seen there                      */
     uint32_t mode;       /* floating-point mode before it                    */
-    int64_t live;        /* allocations not yet freed                        */
+    char asked[32][64];  /* paths read from the plugin's own block            */
+    uint32_t n_asked;
+    void *arena; /* of th_seal                                       */
+    size_t arena_bytes;
+    int64_t live; /* allocations not yet freed                        */
     char last_log[256];
     /* what extension() and block() answer; NULL: nothing                     */
     const void *(*extension)(void *arg, const char *id);
@@ -68,6 +72,14 @@ void th_free(struct th *h);
 void th_config(struct th *h, const char *plugin_json);
 const struct seam_model *th_model(const struct th *h);
 const struct seam_cfg *th_plugin_cfg(const struct th *h);
+
+/* Another text configuration of the model from now on. */
+void th_model_config(struct th *h, const char *model_json);
+
+/* Move all weights into memory that cannot be written, each aligned to its
+ * element and no more, which is all that a checkpoint promises.  To be called
+ * once, when all weights are there. */
+void th_seal(struct th *h);
 
 enum th_store {
     TH_F32 = 1,
