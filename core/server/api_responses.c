@@ -35,10 +35,13 @@ static json_t *text_json(const struct seam_buf *b)
     return json_stringn(b->p ? b->p : "", b->n);
 }
 
-static json_t *part_json(const struct item *it)
+/* What a message or reasoning holds, with the text given.  Takes it over. */
+static json_t *part_json(const struct item *it, json_t *text)
 {
-    return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text",
-                     text_json(&it->text), "annotations");
+    if (it->kind == ITEM_REASONING)
+        return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", text);
+    return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", text,
+                     "annotations");
 }
 
 static json_t *item_json(const struct item *it, const char *status)
@@ -47,18 +50,18 @@ static json_t *item_json(const struct item *it, const char *status)
 
     switch (it->kind) {
     case ITEM_REASONING:
-        return json_pack("{s:s, s:s, s:[], s:o, s:s}", "type", "reasoning",
-                         "id", it->id, "summary", "content",
-                         begun ? json_array()
-                               : json_pack("[{s:s, s:o}]", "type",
-                                           "reasoning_text", "text",
-                                           text_json(&it->text)),
-                         "status", status);
+        return json_pack(
+            "{s:s, s:s, s:[], s:o, s:s}", "type", "reasoning", "id", it->id,
+            "summary", "content",
+            begun ? json_array()
+                  : json_pack("[o]", part_json(it, text_json(&it->text))),
+            "status", status);
     case ITEM_MESSAGE:
         return json_pack(
             "{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", it->id,
             "role", "assistant", "status", status, "content",
-            begun ? json_array() : json_pack("[o]", part_json(it)));
+            begun ? json_array()
+                  : json_pack("[o]", part_json(it, text_json(&it->text))));
     case ITEM_CALL:
         break;
     }
@@ -195,12 +198,10 @@ static bool send_added(struct response *r)
                     json_pack("{s:i, s:o}", "output_index", (int)r->n_items - 1,
                               "item", item_json(it, "in_progress"))))
         return false;
-    if (it->kind != ITEM_MESSAGE)
+    if (it->kind == ITEM_CALL)
         return true;
     v = inner(r);
-    json_object_set_new(v, "part",
-                        json_pack("{s:s, s:s, s:[]}", "type", "output_text",
-                                  "text", "", "annotations"));
+    json_object_set_new(v, "part", part_json(it, json_string("")));
     return send_event(r, "response.content_part.added", v);
 }
 
@@ -210,24 +211,23 @@ static bool send_done(struct response *r)
     json_t *v = inner(r);
     bool ok;
 
-    switch (it->kind) {
-    case ITEM_REASONING:
-        json_object_set_new(v, "text", text_json(&it->text));
-        ok = send_event(r, "response.reasoning_text.done", v);
-        break;
-    case ITEM_MESSAGE:
-        json_object_set_new(v, "text", text_json(&it->text));
-        json_object_set_new(v, "logprobs", json_array());
-        ok = send_event(r, "response.output_text.done", v);
-        v = inner(r);
-        json_object_set_new(v, "part", part_json(it));
-        ok = send_event(r, "response.content_part.done", v) && ok;
-        break;
-    default:
+    if (it->kind == ITEM_CALL) {
         json_object_set_new(v, "arguments", text_json(&it->text));
         json_object_set_new(v, "name", text_json(&it->name));
         ok = send_event(r, "response.function_call_arguments.done", v);
-        break;
+    } else {
+        bool thinks = it->kind == ITEM_REASONING;
+
+        json_object_set_new(v, "text", text_json(&it->text));
+        if (!thinks)
+            json_object_set_new(v, "logprobs", json_array());
+        ok = send_event(r,
+                        thinks ? "response.reasoning_text.done"
+                               : "response.output_text.done",
+                        v);
+        v = inner(r);
+        json_object_set_new(v, "part", part_json(it, text_json(&it->text)));
+        ok = send_event(r, "response.content_part.done", v) && ok;
     }
     return send_event(r, "response.output_item.done",
                       json_pack("{s:i, s:o}", "output_index",

@@ -134,8 +134,8 @@ Test(responses, stream_the_same)
     cr_expect_str_eq(
         names.p,
         "created in_progress "
-        "output_item.added reasoning_text.delta reasoning_text.done "
-        "output_item.done "
+        "output_item.added content_part.added reasoning_text.delta "
+        "reasoning_text.done content_part.done output_item.done "
         "output_item.added content_part.added output_text.delta "
         "output_text.done content_part.done output_item.done "
         "output_item.added function_call_arguments.delta "
