@@ -60,7 +60,7 @@ int seam_answer_open(struct seam_answer *a, struct seam_http *h,
         rc = seam_answer_model(h, a->r.model, &a->model, &a->err);
     /* The client's own text keeps numbers as they were written. */
     if (!rc && kind == SEAM_REQUEST_CHAT &&
-        (body || json_object_get(a->r.body, "functions"))) {
+        (body || seam_chat_is_mapped(&a->r))) {
         made = seam_chat_text(&a->r);
         if (made)
             text = (struct seam_str){ made, strlen(made) };

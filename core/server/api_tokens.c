@@ -42,7 +42,7 @@ static int messages_render(struct seam_http *h, json_t *body,
     seam_answer_limits(h, &l);
     if (seam_request_read(&r, SEAM_REQUEST_CHAT, body, &l, e))
         return -1;
-    if (json_object_get(body, "functions")) {
+    if (seam_chat_is_mapped(&r)) {
         made = seam_chat_text(&r);
         if (made)
             text = (struct seam_str){ made, strlen(made) };

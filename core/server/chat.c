@@ -114,6 +114,30 @@ int seam_chat_render(struct seam_engine *engine, struct seam_str text,
     return 0;
 }
 
+/* {"effort","enabled"} to the fields of their own, which outrank it. */
+static void chat_map_reasoning(json_t *body)
+{
+    static const char *const names[][2] = {
+        { "effort", "reasoning_effort" },
+        { "enabled", "enable_thinking" },
+    };
+    json_t *from = json_object_get(body, "reasoning");
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_t *v = json_object_get(from, names[i][0]);
+        const json_t *own = json_object_get(body, names[i][1]);
+
+        if (v && !json_is_null(v) && (!own || json_is_null(own)))
+            json_object_set(body, names[i][1], v);
+    }
+}
+
+bool seam_chat_is_mapped(const struct seam_request *r)
+{
+    return json_object_get(r->body, "functions") ||
+           json_object_get(r->body, "reasoning");
+}
+
 /* Old and flat forms of tools and calls become the present ones. */
 char *seam_chat_text(const struct seam_request *r)
 {
@@ -132,6 +156,7 @@ char *seam_chat_text(const struct seam_request *r)
         json_object_set_new(body, "tools", tools);
         json_object_del(body, "functions");
     }
+    chat_map_reasoning(body);
     text = json_dumps(body, JSON_COMPACT);
     json_decref(body);
     return text;

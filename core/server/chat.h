@@ -91,6 +91,8 @@ int seam_chat_render(struct seam_engine *engine, struct seam_str text,
                      struct seam_buf *prompt, struct seam_ids *ids,
                      struct seam_api_error *e);
 
+/* Whether the request has fields that parsers know in another form. */
+bool seam_chat_is_mapped(const struct seam_request *r);
 /* The request as JSON text in the form parsers read: old names mapped. */
 char *seam_chat_text(const struct seam_request *r);
 
