@@ -411,8 +411,10 @@ int seam_dispatch(struct mg_connection *mg)
     }
     r = dispatch_route(h.path);
     if ((r && r->flags & ROUTE_ANTHROPIC) ||
-        seam_http_header(&h, "anthropic-version", v, sizeof v))
+        seam_http_header(&h, "anthropic-version", v, sizeof v)) {
         h.api = SEAM_API_ANTHROPIC;
+        seam_http_add(&h, "Request-Id", h.id); /* where its clients look */
+    }
     dispatch_run(&h, r);
     return dispatch_end(&h, r);
 }
