@@ -5,7 +5,7 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { APICallError, generateObject, generateText, jsonSchema, stepCountIs,
          streamText, tool } from 'ai';
 
-import { MODEL, execute, serve, structured, told, toolPrompt, toolRequest }
+import { MODEL, PERSON, execute, serve, told, toolPrompt, toolRequest }
     from './seam.mjs';
 
 const SMALL_TALK = {
@@ -111,24 +111,18 @@ for (const id of ['single-021', 'parallel-037']) {
     });
 }
 
-test('generateObject yields what the schema describes', (t) => structured(t,
-    async () => {
-        const schema = jsonSchema({
-            type: 'object',
-            properties: { name: { type: 'string', maxLength: 12 },
-                          age: { type: 'integer', minimum: 0, maximum: 130 } },
-            required: ['name', 'age'],
-            additionalProperties: false,
-        });
-        const strict = createOpenAICompatible(
-            { name: 'seam', baseURL: server.v1,
-              supportsStructuredOutputs: true })(MODEL);
-        const { object } = await generateObject(
-            { ...SMALL_TALK, model: strict, schema, maxOutputTokens: 400 });
+test('generateObject yields what the schema describes', async () => {
+    const strict = createOpenAICompatible(
+        { name: 'seam', baseURL: server.v1,
+          supportsStructuredOutputs: true })(MODEL);
+    const { object } = await generateObject(
+        { ...SMALL_TALK, model: strict, schema: jsonSchema(PERSON),
+          maxOutputTokens: 400 });
 
-        assert.equal(typeof object.name, 'string');
-        assert.ok(Number.isInteger(object.age));
-    }));
+    assert.deepEqual(Object.keys(object).sort(), ['age', 'name']);
+    assert.equal(typeof object.name, 'string');
+    assert.ok(Number.isInteger(object.age));
+});
 
 test('an error carries status, message and no retry', async () => {
     await assert.rejects(

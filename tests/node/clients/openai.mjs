@@ -2,23 +2,17 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import OpenAI from 'openai';
+import { zodResponseFormat } from 'openai/helpers/zod';
+import { z } from 'zod';
 
-import { MODEL, callsOf, execute, serve, structured, told, toolPrompt,
-         toolRequest, until } from './seam.mjs';
+import { ENDLESS, MODEL, blocked, callsOf, execute, serve, told,
+         toolPrompt, toolRequest, until } from './seam.mjs';
 
 const SMALL_TALK = {
     model: MODEL,
     messages: [{ role: 'user', content: 'Hello! Who are you?' }],
     temperature: 0,
     max_completion_tokens: 60,
-};
-
-// Generates until somebody stops it.
-const ENDLESS = {
-    ...SMALL_TALK,
-    max_completion_tokens: 16000,
-    ignore_eos: true,
-    stream: true,
 };
 
 let server, client;
@@ -89,6 +83,25 @@ test('thinking can be switched off', async () => {
 
     assert.equal(answer.choices[0].message.reasoning_content, undefined);
     assert.ok(answer.choices[0].message.content.length > 0);
+});
+
+test('every way to say the effort means the same', async () => {
+    const tokens = async (extra) => (await client.chat.completions.create(
+        { ...SMALL_TALK, max_completion_tokens: 1, ...extra }))
+        .usage.prompt_tokens;
+    const off = await tokens({ enable_thinking: false });
+
+    assert.notEqual(off, await tokens({}));
+    assert.equal(await tokens({ reasoning: { enabled: false } }), off);
+
+    const ways = [{ reasoning_effort: 'low' }, { reasoning: { effort: 'low' } },
+                  { chat_template_kwargs: { reasoning_effort: 'low' } }];
+    const prompts = await Promise.all(ways.map(async (way) =>
+        (await server.post('/apply-template',
+            { messages: SMALL_TALK.messages, ...way })).text()));
+
+    assert.match(prompts[0], /Low/);
+    assert.deepEqual(new Set(prompts), new Set([prompts[0]]));
 });
 
 test('log probabilities spell out the answer byte by byte', async () => {
@@ -218,15 +231,7 @@ test('tool_choice none yields no call', async () => {
 
 /* ---- Structured output ---------------------------------------------------- */
 
-const PERSON = {
-    type: 'object',
-    properties: { name: { type: 'string', maxLength: 12 },
-                  age: { type: 'integer', minimum: 0, maximum: 130 } },
-    required: ['name', 'age'],
-    additionalProperties: false,
-};
-
-test('json_object yields an object', (t) => structured(t, async () => {
+test('json_object yields an object', async () => {
     const answer = await client.chat.completions.create(
         { ...SMALL_TALK, max_completion_tokens: 400,
           response_format: { type: 'json_object' } });
@@ -236,21 +241,39 @@ test('json_object yields an object', (t) => structured(t, async () => {
         assert.equal(typeof JSON.parse(choice.message.content), 'object');
     else
         assert.match(choice.message.content, /^\s*\{/);
-}));
+});
 
-test('parse yields what the schema describes', (t) => structured(t,
-    async () => {
-        const answer = await client.chat.completions.parse(
-            { ...SMALL_TALK, max_completion_tokens: 400,
-              response_format: { type: 'json_schema',
-                                 json_schema: { name: 'person', strict: true,
-                                                schema: PERSON } } });
+for (const stream of [false, true])
+    test(`parse yields what the schema describes, ${
+        stream ? 'streamed' : 'plain'}`, async () => {
+        const request = {
+            ...SMALL_TALK,
+            max_completion_tokens: 400,
+            response_format: zodResponseFormat(z.object({
+                name: z.string().max(12),
+                tags: z.array(z.enum(['red', 'green'])).max(3),
+                age: z.int().min(0).max(130),
+                pet: z.object({ kind: z.literal('cat') }).nullable(),
+            }), 'person'),
+        };
+        const answer = stream
+            ? await client.chat.completions.stream(request)
+                .finalChatCompletion()
+            : await client.chat.completions.parse(request);
         const { parsed } = answer.choices[0].message;
 
-        assert.deepEqual(Object.keys(parsed).sort(), ['age', 'name']);
-        assert.equal(typeof parsed.name, 'string');
-        assert.ok(Number.isInteger(parsed.age));
-    }));
+        // Zod itself has checked the values.
+        assert.deepEqual(Object.keys(parsed), ['name', 'tags', 'age', 'pet']);
+    });
+
+test('parse tells an answer that the limit cut from a whole one', async () => {
+    await assert.rejects(
+        client.chat.completions.parse({
+            ...SMALL_TALK, max_completion_tokens: 12,
+            response_format: zodResponseFormat(
+                z.object({ name: z.string() }), 'person'),
+        }), OpenAI.LengthFinishReasonError);
+});
 
 /* ---- Completions and models ----------------------------------------------- */
 
@@ -376,32 +399,9 @@ test('only the right key is let in', async () => {
 
 /* ---- Retries -------------------------------------------------------------- */
 
-// A fetch that reports each answer's status and headers before the client sees
-// it.
-function watched(seen) {
-    return async (url, init) => {
-        const response = await fetch(url, init);
-
-        await seen(response);
-        return response;
-    };
-}
-
 test('a full queue is 429, and a retry gets through', async () => {
-    const narrow = await serve({ 'engine.max_seqs': 1, 'engine.max_queue': 1 });
-    const blockers = [];
-    const block = async () => {
-        const control = new AbortController();
+    const narrow = await blocked();
 
-        blockers.push(control);
-        await clientOf(narrow).chat.completions.create(ENDLESS,
-            { signal: control.signal });
-    };
-
-    await block();
-    await until(() => narrow.running());
-    await block();
-    await until(() => narrow.waiting());
     await assert.rejects(clientOf(narrow).chat.completions.create(SMALL_TALK),
         (e) => {
             assert.ok(e instanceof OpenAI.RateLimitError);
@@ -409,19 +409,9 @@ test('a full queue is 429, and a retry gets through', async () => {
             assert.ok(Number(e.headers.get('retry-after')) >= 1);
             return true;
         });
-
-    const statuses = [];
-    const retrying = clientOf(narrow, {
-        maxRetries: 2,
-        fetch: watched(async (response) => {
-            statuses.push(response.status);
-            if (response.status === 429) {
-                blockers.forEach((b) => b.abort());
-                await narrow.idle();
-            }
-        }),
-    });
-    const answer = await retrying.chat.completions.create(SMALL_TALK);
+    const { statuses, fetch } = narrow.freeing();
+    const answer = await clientOf(narrow, { maxRetries: 2, fetch })
+        .chat.completions.create(SMALL_TALK);
 
     assert.deepEqual(statuses, [429, 200]);
     assert.ok(answer.choices[0].message.content.length > 0);
@@ -437,24 +427,17 @@ test('a draining server is 503, and a retry elsewhere succeeds', async () => {
     leaving.drain();
     await until(async () => (await fetch(`${leaving.url}/readyz`)).status ===
         503);
-
-    const statuses = [];
-    let last;
-    const retrying = clientOf(leaving, {
-        maxRetries: 2,
-        fetch: async (url, init) => {
-            // What a balancer does after a 503.
-            const to = statuses.at(-1) === 503
-                ? String(url).replace(leaving.url, server.url) : url;
-
-            last = await fetch(to, init);
-            statuses.push(last.status);
-            if (last.status === 503)
-                assert.ok(Number(last.headers.get('retry-after')) >= 1);
-            return last;
-        },
-    });
-    const answer = await retrying.chat.completions.create(SMALL_TALK);
+    await assert.rejects(clientOf(leaving).chat.completions.create(SMALL_TALK),
+        (e) => {
+            assert.ok(e instanceof OpenAI.InternalServerError);
+            assert.equal(e.status, 503);
+            assert.equal(e.code, 'draining');
+            assert.ok(Number(e.headers.get('retry-after')) >= 1);
+            return true;
+        });
+    const { statuses, fetch: moving } = leaving.moving(server);
+    const answer = await clientOf(leaving, { maxRetries: 2, fetch: moving })
+        .chat.completions.create(SMALL_TALK);
 
     assert.deepEqual(statuses, [503, 200]);
     assert.ok(answer.choices[0].message.content.length > 0);

@@ -95,6 +95,20 @@ class Server {
         this.draining = true;
     }
 
+    // A fetch that, once this server has answered 503, turns to another, as a
+    // balancer does.
+    moving(other) {
+        const statuses = [];
+
+        return { statuses, fetch: async (url, init) => {
+            const response = await fetch(statuses.length
+                ? String(url).replace(this.url, other.url) : url, init);
+
+            statuses.push(response.status);
+            return response;
+        } };
+    }
+
     // End it in order; throws with its log when it does not leave with 0.
     async stop() {
         this.child.ref();
@@ -130,6 +144,60 @@ export async function serve(settings = {}) {
             new Error(`seam serve failed:\n${server.log}`)));
     return server;
 }
+
+// Generates until somebody stops it.
+export const ENDLESS = {
+    model: MODEL,
+    messages: [{ role: 'user', content: 'Hello! Who are you?' }],
+    max_tokens: 16000,
+    ignore_eos: true,
+    stream: true,
+};
+
+// A server for one sequence that is busy with one request while another fills
+// its queue.  freeing() is a fetch that ends both at the first 429, so that a
+// retry finds the way free.
+export async function blocked() {
+    const server = await serve({ 'engine.max_seqs': 1,
+                                 'engine.max_queue': 1 });
+    const control = new AbortController();
+    const begin = () => fetch(`${server.v1}/chat/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(ENDLESS),
+        signal: control.signal,
+    });
+    const answers = [await begin()];
+
+    await until(() => server.running());
+    answers.push(await begin());
+    await until(() => server.waiting());
+    server.freeing = () => {
+        const statuses = [];
+
+        return { statuses, fetch: async (url, init) => {
+            const response = await fetch(url, init);
+
+            statuses.push(response.status);
+            if (response.status === 429) {
+                control.abort();
+                await server.idle();
+            }
+            return response;
+        } };
+    };
+    return server;
+}
+
+// A schema for structured output.
+export const PERSON = {
+    title: 'person',
+    type: 'object',
+    properties: { name: { type: 'string', maxLength: 12 },
+                  age: { type: 'integer', minimum: 0, maximum: 130 } },
+    required: ['name', 'age'],
+    additionalProperties: false,
+};
 
 // The rows of models/nano/eval_tools.jsonl.
 export function toolPrompts() {
@@ -201,15 +269,4 @@ export function execute(name, args) {
 
 export function told(name, args) {
     return TOOLS[name](args)[1];
-}
-
-// Run a test of structured output, or skip it where that is not built in.
-export async function structured(t, check) {
-    try {
-        await check();
-    } catch (e) {
-        if ((e.code ?? e.data?.error.code) !== 'unsupported_value')
-            throw e;
-        t.skip('structured output is not built in');
-    }
 }
