@@ -111,6 +111,14 @@ void g_rule_loop(struct g_build *b, uint32_t rule, struct g_part before,
                  struct g_part each, struct g_part after, uint32_t min,
                  uint32_t max);
 
+/* before, then as many rounds as min and max say, then after.  body draws any
+ * number of rounds: each time its end is reached one more was made, which must
+ * be possible after each.  before and after are words that are not empty and
+ * have no calls, and after begins as no round does; G_NONE as from: absent. */
+void g_rule_counted(struct g_build *b, uint32_t rule, struct g_part before,
+                    struct g_part body, struct g_part after, uint32_t min,
+                    uint32_t max);
+
 /* Make the drawing deterministic into another automaton, without clearing it;
  * returns the first state. */
 uint32_t g_determine(struct g_build *b, struct g_auto *a, struct g_part part);
@@ -118,6 +126,10 @@ uint32_t g_determine(struct g_build *b, struct g_auto *a, struct g_part part);
  * calls and added tokens), from `from` to the state returned. */
 uint32_t g_both(struct g_build *b, uint32_t from, const struct g_auto *a,
                 uint32_t x, const struct g_auto *c, uint32_t y, bool negate);
+
+/* Draw the words of a from state x, without calls and added tokens. */
+uint32_t g_copy(struct g_build *b, uint32_t from, const struct g_auto *a,
+                uint32_t x);
 
 /* ---- The whole ----------------------------------------------------------- */
 

@@ -344,6 +344,18 @@ static void redirect(struct g_auto *a, uint32_t from, uint32_t to,
     }
 }
 
+/* Edges of states [from, to) that lead to an end among them count a round. */
+static void redirect_each(struct g_auto *a, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++)
+        for (uint32_t k = 0; k < a->state[i].n_edges; k++) {
+            struct g_edge *e = &a->edge[a->state[i].edge + k];
+
+            if (a->state[e->to].flags & G_ACCEPT)
+                e->flags |= G_INC;
+        }
+}
+
 /* Does no word of the part continue another, and none is empty? */
 static bool ends_plainly(const struct g_auto *a, uint32_t first, uint32_t from,
                          uint32_t to)
@@ -383,12 +395,12 @@ static int edge_order(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
-/* Give state `at` the edges of state x, with flags. */
-static void edges_copy(struct g_build *b, uint32_t at, uint32_t x,
+/* Give state `at`, the last with edges, those of x as well, with flags. */
+static void edges_copy(struct g_build *b, uint32_t at, const struct g_state *x,
                        uint8_t flags)
 {
     struct g_auto *a = &b->a;
-    struct g_state s = a->state[x];
+    struct g_state s = *x;
 
     for (uint32_t i = 0; i < s.n_edges; i++) {
         struct g_edge e = a->edge[s.edge + i];
@@ -485,9 +497,9 @@ void g_rule_loop(struct g_build *b, uint32_t rule, struct g_part before,
     a->state[at] = (struct g_state){ .edge = a->n_edges,
                                      .call = a->n_calls,
                                      .added = a->n_added };
-    edges_copy(b, at, x, G_MORE);
+    edges_copy(b, at, &a->state[x], G_MORE);
     if (e != G_NONE)
-        edges_copy(b, at, e, G_DONE);
+        edges_copy(b, at, &a->state[e], G_DONE);
     if (b->rc)
         return;
     if (e == G_NONE || (a->state[e].flags & G_ACCEPT))
@@ -521,6 +533,55 @@ void g_rule_loop(struct g_build *b, uint32_t rule, struct g_part before,
             two.to = g_calling(b, g_calling(b, two.from, own[0]), own[1]);
             first = g_determine(b, a, two);
         }
+    }
+    if (!b->rc)
+        b->rule[rule] = first;
+    g_clear(b);
+}
+
+void g_rule_counted(struct g_build *b, uint32_t rule, struct g_part before,
+                    struct g_part body, struct g_part after, uint32_t min,
+                    uint32_t max)
+{
+    struct g_auto *a = &b->a;
+    uint32_t from = a->n_states, first = g_determine(b, a, body);
+    uint32_t to = a->n_states, behind = G_NONE;
+
+    if (!b->rc && after.from != G_NONE)
+        behind = g_determine(b, a, after);
+    if (!g_grow(b, &a->loop, a->n_loops, &a->cap_loops, sizeof *a->loop,
+                G_MAX_STATES))
+        return;
+    a->loop[a->n_loops++] =
+        (struct g_loop){ .min = min, .max = max, .at = first };
+    redirect_each(a, from, to);
+    for (uint32_t i = from; i < to && !b->rc; i++) {
+        struct g_state was = a->state[i];
+
+        a->state[i].loop = a->n_loops;
+        if (!(was.flags & G_ACCEPT))
+            continue;
+        a->state[i] = (struct g_state){ .loop = a->n_loops,
+                                        .edge = a->n_edges,
+                                        .call = a->n_calls,
+                                        .added = a->n_added };
+        edges_copy(b, i, &was, G_MORE);
+        if (behind == G_NONE)
+            a->state[i].flags = G_ACCEPT_DONE;
+        else
+            edges_copy(b, i, &a->state[behind], G_DONE);
+        if (!b->rc)
+            qsort(a->edge + a->state[i].edge, a->state[i].n_edges,
+                  sizeof *a->edge, edge_order);
+    }
+    if (!b->rc && before.from != G_NONE) {
+        uint32_t p = a->n_states;
+        uint32_t start = g_determine(b, a, before);
+
+        if (b->rc)
+            return;
+        redirect(a, p, a->n_states, first, 0);
+        first = start;
     }
     if (!b->rc)
         b->rule[rule] = first;
@@ -625,5 +686,30 @@ uint32_t g_both(struct g_build *b, uint32_t from, const struct g_auto *a,
     }
     free(q.v);
     free(q.slot);
+    return end;
+}
+
+uint32_t g_copy(struct g_build *b, uint32_t from, const struct g_auto *a,
+                uint32_t x)
+{
+    uint32_t first = b->n_heads, end;
+
+    for (uint32_t i = 0; i < a->n_states; i++)
+        g_state(b);
+    end = g_state(b);
+    if (b->rc)
+        return 0;
+    g_empty(b, from, first + x);
+    for (uint32_t i = 0; i < a->n_states; i++) {
+        const struct g_state *st = &a->state[i];
+
+        if (st->flags & G_ACCEPT)
+            g_empty(b, first + i, end);
+        for (uint32_t k = 0; k < st->n_edges; k++) {
+            const struct g_edge *e = &a->edge[st->edge + k];
+
+            g_bytes(b, first + i, e->lo, e->hi, first + e->to);
+        }
+    }
     return end;
 }

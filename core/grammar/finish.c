@@ -7,7 +7,6 @@
 
 #define NEVER       UINT16_MAX
 #define CACHE_BYTES ((uint64_t)8 << 20)
-#define CACHE_KEYS  4096
 #define MANY_EDGES  6   /* above it a state gets a row of its own */
 #define MAX_DENSE   512 /* such rows, 1 KiB each */
 #define MAX_ROUNDS  64
@@ -551,16 +550,6 @@ static int grammar_rows(struct seam_grammar *g)
     return 0;
 }
 
-static int cache_make(struct g_cache *c, uint64_t bytes)
-{
-    c->bytes = bytes ? bytes : CACHE_BYTES;
-    c->mask = CACHE_KEYS - 1;
-    c->key = calloc(CACHE_KEYS, sizeof *c->key);
-    c->at = calloc(CACHE_KEYS, sizeof *c->at);
-    c->mem = calloc(1, c->bytes);
-    return c->key && c->at && c->mem ? 0 : SEAM_ENOMEM;
-}
-
 void seam_grammar_unref(struct seam_grammar *g)
 {
     /* acq_rel: whoever frees has seen what the others did before. */
@@ -568,9 +557,7 @@ void seam_grammar_unref(struct seam_grammar *g)
         return;
     g_auto_release(&g->a);
     free(g->dense);
-    free((void *)g->cache.key);
-    free((void *)g->cache.at);
-    free(g->cache.mem);
+    g_cache_release(&g->cache);
     free(g);
 }
 
@@ -631,7 +618,9 @@ int g_build_finish(struct g_build *b, uint32_t start,
     g->start = b->rule[start];
     g->a = b->a;
     b->a = (struct g_auto){ 0 };
-    if (grammar_rows(g) || cache_make(&g->cache, opts ? opts->cache_bytes : 0))
+    if (grammar_rows(g) ||
+        g_cache_init(&g->cache, opts && opts->cache_bytes ? opts->cache_bytes
+                                                          : CACHE_BYTES))
         g_fail(b, SEAM_ENOMEM, "grammar: out of memory");
 out:
     links_release(&l);

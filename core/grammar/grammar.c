@@ -1,24 +1,28 @@
 /* Making grammars: what the front ends have in common. */
 #include "core/grammar/grammar.h"
 
-#include "core/grammar/schema.h"
+#include "core/grammar/text.h"
 
 /* Finish, and tell where the fault is if the message does not yet. */
 static int finish(struct g_build *b, struct g_json *j,
-                  const struct g_schema *docs, uint32_t start,
-                  const char *where, const struct seam_grammar_opts *opts,
-                  struct seam_grammar **g)
+                  const struct g_schema *docs, const json_t *names,
+                  uint32_t start, const char *where,
+                  const struct seam_grammar_opts *opts, struct seam_grammar **g)
 {
     uint32_t bad = G_NONE;
     char at[300];
 
     g_json_finish(j);
     g_build_finish(b, start, opts, g, &bad);
-    if (b->rc && b->bare)
-        seam_fail_at(b->err,
-                     bad != G_NONE && g_schema_where(docs, bad, at, sizeof at)
-                         ? at
-                         : where);
+    if (!b->rc || !b->bare)
+        return b->rc;
+    if (bad != G_NONE && g_schema_where(docs, bad, at, sizeof at)) {
+        seam_fail_at(b->err, at);
+        return b->rc;
+    }
+    if (bad != G_NONE && g_text_name(names, bad, at, sizeof at))
+        seam_fail_at(b->err, at);
+    seam_fail_at(b->err, where);
     return b->rc;
 }
 
@@ -36,8 +40,8 @@ int seam_grammar_schema(struct seam_grammar **g, const struct seam_vocab *v,
 
     g_build_init(&b, v, err ? err : &own);
     j.compact = opts && (opts->flags & SEAM_GRAMMAR_COMPACT);
-    start = g_schema_add(&docs, &j, schema, where);
-    rc = finish(&b, &j, docs, start, where, opts, g);
+    start = g_schema_add(&docs, &j, schema, where, false);
+    rc = finish(&b, &j, docs, NULL, start, where, opts, g);
     g_schema_release(docs);
     g_json_release(&j);
     g_build_release(&b);
@@ -57,7 +61,32 @@ int seam_grammar_object(struct seam_grammar **g, const struct seam_vocab *v,
     g_build_init(&b, v, err ? err : &own);
     j.compact = opts && (opts->flags & SEAM_GRAMMAR_COMPACT);
     start = g_json_any(&j, G_LEAF_OBJECT);
-    rc = finish(&b, &j, NULL, start, "json_object", opts, g);
+    rc = finish(&b, &j, NULL, NULL, start, "json_object", opts, g);
+    g_json_release(&j);
+    g_build_release(&b);
+    return rc;
+}
+
+int seam_grammar_text(struct seam_grammar **g, const struct seam_vocab *v,
+                      const char *text, size_t n, const char *where,
+                      const struct seam_grammar_import *imports,
+                      size_t n_imports, const struct seam_grammar_opts *opts,
+                      struct seam_error *err)
+{
+    struct seam_error own;
+    struct g_build b;
+    struct g_json j = { .b = &b };
+    struct g_schema *docs = NULL;
+    json_t *names = NULL;
+    uint32_t start;
+    int rc;
+
+    g_build_init(&b, v, err ? err : &own);
+    j.compact = opts && (opts->flags & SEAM_GRAMMAR_COMPACT);
+    start = g_text_add(&docs, &j, text, n, where, imports, n_imports, &names);
+    rc = finish(&b, &j, docs, names, start, where, opts, g);
+    g_schema_release(docs);
+    json_decref(names);
     g_json_release(&j);
     g_build_release(&b);
     return rc;

@@ -48,7 +48,7 @@ struct seam_vocab;
 /* n_rows is the width of the logits; rows without a token are never allowed.
  * The ids of stop[n_stop] end an answer: they are allowed exactly where the
  * grammar may end, and never as text.  t outlives the vocabulary.  EINVAL: a
- * stop id or a token is beyond n_rows; ENOMEM.  [control] */
+ * stop id or a token is beyond n_rows, or a byte is not a token; ENOMEM.  [control] */
 int seam_vocab_new(struct seam_vocab **v, const struct seam_tokenizer *t,
                    uint32_t n_rows, const int32_t *stop, uint32_t n_stop,
                    struct seam_error *err);

@@ -24,9 +24,10 @@
 
 /* Nodes in depth-first order; a node's children follow it. */
 struct g_node {
-    uint32_t end;   /* index behind its descendants */
-    uint32_t tok;   /* its tokens are ids[tok, tok + n_tok) */
-    uint16_t n_tok; /* more than one when ids have equal bytes */
+    uint32_t end;        /* index behind its descendants */
+    uint32_t tok_before; /* its tokens are ids[tok_before, ... + n_tok), those
+                            of its descendants follow */
+    uint16_t n_tok;      /* more than one when ids have equal bytes */
     uint8_t byte;
 };
 
@@ -39,7 +40,7 @@ struct g_trie {
 
 /* Tokens that are whole characters, none of them a control, '"', '\\' or '<',
  * are "plain": in most strings all of them are allowed, so that they need not
- * be walked one by one. */
+ * be walked byte by byte. */
 #define G_PLAIN_MAX 16
 
 struct g_plain {
@@ -49,20 +50,24 @@ struct g_plain {
 
 enum { G_TOKEN_NONE = 0, G_TOKEN_TEXT, G_TOKEN_ADDED, G_TOKEN_STOP };
 
+struct g_cache;
+
 struct seam_vocab {
     const struct seam_tokenizer *t;
     uint32_t n_rows, n_words;
-    uint32_t max_len; /* bytes of the longest text token */
-    uint8_t *kind;    /* [n_rows] G_TOKEN_* */
-    int32_t *stop;    /* [n_stop] */
+    uint32_t max_len;  /* bytes of the longest text token */
+    uint32_t n_single; /* different ones of one byte */
+    uint8_t *kind;     /* [n_rows] G_TOKEN_* */
+    int32_t *stop;     /* [n_stop] */
     uint32_t n_stop;
-    struct g_trie all;  /* text tokens */
-    struct g_trie rest; /* those that are not plain */
+    struct g_trie even; /* plain tokens */
+    struct g_trie rest; /* other text tokens */
     /* Rows 1 to G_PLAIN_MAX: plain tokens of at most so many characters; the
      * last: all of them. */
     uint32_t *plain;      /* [G_PLAIN_MAX + 2][n_words] */
     struct g_plain *more; /* [n_more] longer ones, by length */
     uint32_t n_more;
+    struct g_cache *shared; /* masks of rules that all grammars have */
 };
 
 static inline bool g_is_plain_ascii(uint32_t c)
@@ -117,6 +122,10 @@ struct g_state {
     uint32_t dense; /* row of to[] + 1, when it has many edges; or 0 */
     uint16_t need;  /* frames that its shortest way to the end pushes */
     uint8_t flags;
+    /* Rules that all grammars have in the same form: which, or 0, and the state
+     * within it. */
+    uint8_t shared;
+    uint16_t local;
 };
 
 /* State 0 is the end of the grammar. */
@@ -134,15 +143,17 @@ void g_auto_release(struct g_auto *a);
 
 /* ---- Remembered masks ---------------------------------------------------- */
 
+/* Of a place in a trie: it is in vocab.rest, otherwise in vocab.even. */
+#define G_IN_REST 0x80000000u
+
 /* What a state allows, whatever the stack: tokens, and places in the trie where
  * the rule can end with bytes left over, which only the caller can judge. */
 struct g_entry {
     uint32_t n_ids;  /* tokens as a list, or G_NONE: as a mask */
-    uint32_t n_pops; /* nodes, ascending */
+    uint32_t n_pops; /* places; G_NONE: too many */
     uint16_t peak;   /* frames above the state's own that must be free */
-    uint8_t rest;    /* nodes are of vocab.rest */
-    uint8_t pad;
-    uint32_t data[]; /* ids or words, then nodes */
+    uint16_t pad;
+    uint32_t data[]; /* ids or words, then places */
 };
 
 struct g_cache {
@@ -154,6 +165,9 @@ struct g_cache {
     uint64_t bytes;
     unsigned char *mem;
 };
+
+int g_cache_init(struct g_cache *c, uint64_t bytes); /* ENOMEM */
+void g_cache_release(struct g_cache *c);
 
 struct seam_grammar {
     _Atomic int refs;

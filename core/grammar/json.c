@@ -11,7 +11,7 @@
 #define MAX_BLANKS 64
 #define MAX_TABS   16
 /* Digits of numbers without bounds. */
-#define MAX_DIGITS 17
+#define MAX_DIGITS 21
 /* Digits of numbers with bounds: any two such decimals differ as doubles. */
 #define MAX_EXACT    15
 #define MAX_FRACTION 6
@@ -19,6 +19,49 @@
 void g_json_release(struct g_json *j)
 {
     free(j->leaf);
+    g_auto_release(&j->contains);
+    json_decref(j->never);
+}
+
+void g_json_never(struct g_json *j, json_t *words)
+{
+    struct g_build *b = j->b;
+    struct g_part part;
+    const json_t *x;
+    size_t i;
+
+    if (!json_array_size(words))
+        return;
+    j->never = json_incref(words);
+    g_clear(b);
+    part.from = g_state(b);
+    part.to = g_state(b);
+    g_bytes(b, part.from, 0, 255, part.from);
+    g_bytes(b, part.to, 0, 255, part.to);
+    json_array_foreach(words, i, x)
+    {
+        g_empty(b,
+                g_literal(b, part.from, json_string_value(x),
+                          json_string_length(x)),
+                part.to);
+    }
+    j->contains_first = g_determine(b, &j->contains, part);
+    g_clear(b);
+}
+
+void g_json_limit(struct g_json *j, struct g_part *part)
+{
+    struct g_auto x = { 0 };
+    uint32_t at;
+
+    if (!j->never)
+        return;
+    at = g_determine(j->b, &x, *part);
+    g_clear(j->b);
+    part->from = g_state(j->b);
+    part->to =
+        g_both(j->b, part->from, &x, at, &j->contains, j->contains_first, true);
+    g_auto_release(&x);
 }
 
 static bool bound_same(const struct g_bound *a, const struct g_bound *b)
@@ -52,7 +95,7 @@ uint32_t g_json_any(struct g_json *j, enum g_leaf_kind kind)
 {
     struct g_leaf leaf = { .kind = kind };
 
-    if (kind == G_LEAF_STRING)
+    if (kind == G_LEAF_STRING || kind == G_LEAF_TEXT)
         leaf.max_chars = UINT32_MAX;
     if (kind == G_LEAF_INTEGER) {
         leaf.min = -G_INTEGER_MAX;
@@ -83,17 +126,55 @@ uint32_t g_json_colon(struct g_json *j, uint32_t from)
     return to;
 }
 
+/* Does a word that must not be written begin at p[0, n)? */
+static bool never_at(const struct g_json *j, const char *p, size_t n)
+{
+    const json_t *x;
+    size_t i;
+
+    json_array_foreach(j->never, i, x)
+    {
+        if (json_string_length(x) <= n &&
+            !memcmp(p, json_string_value(x), json_string_length(x)))
+            return true;
+    }
+    return false;
+}
+
+uint32_t g_json_text(struct g_json *j, uint32_t from, const char *p, size_t n,
+                     enum g_coding coding)
+{
+    size_t done = 0;
+    char escape[8];
+
+    for (size_t i = 0; j->never && i < n && g_work(j->b, 1); i++) {
+        if (!never_at(j, p + i, n - i))
+            continue;
+        if (coding == G_RAW || (p[i] & 0x80)) {
+            g_fail_bare(j->b, SEAM_EDATA,
+                        "contains text that is reserved for control tokens");
+            break;
+        }
+        from = g_text(j->b, from, p + done, i - done, coding);
+        snprintf(escape, sizeof escape, "\\u%04x", (unsigned)p[i]);
+        from = g_literal(j->b, from, escape, strlen(escape));
+        done = i + 1;
+    }
+    return g_text(j->b, from, p + done, n - done, coding);
+}
+
 uint32_t g_json_name(struct g_json *j, uint32_t from, const char *p, size_t n)
 {
     from = g_literal(j->b, from, "\"", 1);
-    from = g_text(j->b, from, p, n, G_JSON);
+    from = g_json_text(j, from, p, n, G_JSON);
     from = g_literal(j->b, from, "\"", 1);
     return g_json_colon(j, from);
 }
 
+/* The shortest digits that read back as x, its exponent without leading zeros. */
 static uint32_t draw_real(struct g_build *b, uint32_t from, double x)
 {
-    char text[40] = "";
+    char text[40] = "", *e;
     double back;
 
     for (int digits = 1; digits <= 17; digits++) {
@@ -101,6 +182,9 @@ static uint32_t draw_real(struct g_build *b, uint32_t from, double x)
         if (seam_parse_f64(text, &back) && back == x)
             break;
     }
+    e = strchr(text, 'e');
+    if (e && e[2] == '0')
+        memmove(e + 2, e + 3, strlen(e + 3) + 1);
     return g_literal(b, from, text, strlen(text));
 }
 
@@ -126,8 +210,8 @@ uint32_t g_json_exactly(struct g_json *j, uint32_t from, const json_t *v)
         return draw_real(b, from, json_real_value(v));
     case JSON_STRING:
         from = g_literal(b, from, "\"", 1);
-        from = g_text(b, from, json_string_value(v), json_string_length(v),
-                      G_JSON);
+        from = g_json_text(j, from, json_string_value(v), json_string_length(v),
+                           G_JSON);
         return g_literal(b, from, "\"", 1);
     case JSON_ARRAY: {
         const json_t *x;
@@ -231,7 +315,7 @@ static uint32_t draw_number(struct g_build *b, uint32_t from)
     g_empty(b, from, minus);
     g_bytes(b, minus, '0', '0', integer);
     g_bytes(b, minus, '1', '9', first);
-    g_empty(b, draw_digits(b, first, 0, MAX_DIGITS), integer);
+    g_empty(b, draw_digits(b, first, 0, MAX_DIGITS - 1), integer);
     at = g_literal(b, integer, ".", 1);
     at = draw_digits(b, at, 1, MAX_DIGITS);
     g_empty(b, integer, at);
@@ -502,37 +586,68 @@ static struct g_part draw_list(struct g_json *j, bool object)
     return p;
 }
 
-static void set_string(struct g_build *b, const struct g_leaf *leaf)
+static void set_string(struct g_json *j, const struct g_leaf *leaf)
 {
-    struct g_part before, each, after;
-    uint32_t at;
+    struct g_build *b = j->b;
+    bool quoted = leaf->kind == G_LEAF_STRING;
+    struct g_part none = { G_NONE, G_NONE }, whole, body, quote;
+    uint32_t min = leaf->min_chars, max = leaf->max_chars;
 
-    if (leaf->min_chars > leaf->max_chars) {
-        before.from = g_state(b);
-        before.to = g_state(b);
-        g_rule_set(b, leaf->rule, before);
+    whole.from = g_state(b);
+    whole.to = g_state(b);
+    if (min > max) {
+        g_rule_set(b, leaf->rule, whole);
         return;
     }
-    before.from = g_state(b);
-    before.to = g_literal(b, before.from, "\"", 1);
-    if (!leaf->max_chars ||
-        (!leaf->min_chars && leaf->max_chars == UINT32_MAX)) {
-        at = before.to;
-        if (leaf->max_chars)
-            g_empty(b, g_json_char(b, at), at);
-        before.to = g_literal(b, at, "\"", 1);
-        g_rule_set(b, leaf->rule, before);
+    body.from = body.to = g_state(b);
+    if (quoted)
+        g_empty(b, g_json_char(b, body.from), body.to);
+    else
+        g_chars(b, body.from, 0, 0x10ffff, G_RAW, body.to);
+    g_json_limit(j, &body);
+    if (min || max != UINT32_MAX) {
+        quote.from = g_state(b);
+        quote.to = g_literal(b, quote.from, "\"", 1);
+        g_rule_counted(b, leaf->rule, quoted ? quote : none, body,
+                       quoted ? quote : none, min, max);
         return;
     }
-    each.from = g_state(b);
-    each.to = g_json_char(b, each.from);
-    after.from = g_state(b);
-    after.to = g_literal(b, after.from, "\"", 1);
-    g_rule_loop(b, leaf->rule, before, each, after, leaf->min_chars,
-                leaf->max_chars);
+    if (quoted) {
+        whole.from = g_state(b);
+        g_empty(b, g_literal(b, whole.from, "\"", 1), body.from);
+        whole.to = g_literal(b, body.to, "\"", 1);
+    } else {
+        whole = body;
+    }
+    g_rule_set(b, leaf->rule, whole);
 }
 
-static void leaf_set(struct g_json *j, const struct g_leaf *leaf)
+/* Which of the rules that all grammars have in the same form this is, or 0. */
+static uint8_t leaf_shared(const struct g_json *j, const struct g_leaf *leaf)
+{
+    bool counted = leaf->min_chars || leaf->max_chars != UINT32_MAX;
+    uint8_t which = (uint8_t)(1 + 4 * leaf->kind);
+
+    if (j->never && leaf->kind != G_LEAF_GAP && leaf->kind != G_LEAF_NUMBER &&
+        leaf->kind != G_LEAF_INTEGER)
+        return 0;
+    switch (leaf->kind) {
+    case G_LEAF_STRING:
+    case G_LEAF_TEXT:
+        if (leaf->min_chars > leaf->max_chars)
+            return 0;
+        return (uint8_t)(which + counted);
+    case G_LEAF_INTEGER:
+        return leaf->min == -G_INTEGER_MAX && leaf->max == G_INTEGER_MAX ? which
+                                                                         : 0;
+    case G_LEAF_NUMBER:
+        return leaf->lo.given || leaf->hi.given ? 0 : which;
+    default:
+        return (uint8_t)(which + j->compact);
+    }
+}
+
+static void leaf_draw(struct g_json *j, const struct g_leaf *leaf)
 {
     struct g_build *b = j->b;
     struct g_part p;
@@ -540,7 +655,8 @@ static void leaf_set(struct g_json *j, const struct g_leaf *leaf)
     g_clear(b);
     switch (leaf->kind) {
     case G_LEAF_STRING:
-        set_string(b, leaf);
+    case G_LEAF_TEXT:
+        set_string(j, leaf);
         return;
     case G_LEAF_GAP:
         p = draw_gap(b);
@@ -570,6 +686,22 @@ static void leaf_set(struct g_json *j, const struct g_leaf *leaf)
         return;
     }
     g_rule_set(b, leaf->rule, p);
+}
+
+static void leaf_set(struct g_json *j, const struct g_leaf *leaf)
+{
+    struct g_auto *a = &j->b->a;
+    uint32_t from = a->n_states, n_loops = a->n_loops;
+    uint8_t shared = leaf_shared(j, leaf);
+
+    leaf_draw(j, leaf);
+    for (uint32_t i = from; shared && i < a->n_states; i++) {
+        /* How often the loop behind it goes round is not in the key. */
+        if (a->n_loops > n_loops && !a->state[i].loop)
+            continue;
+        a->state[i].shared = shared;
+        a->state[i].local = (uint16_t)(i - from);
+    }
 }
 
 void g_json_finish(struct g_json *j)

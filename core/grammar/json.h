@@ -11,6 +11,7 @@ enum g_leaf_kind {
     G_LEAF_OBJECT,
     G_LEAF_ARRAY,
     G_LEAF_STRING,  /* with quotes; min to max characters */
+    G_LEAF_TEXT,    /* without quotes and escapes */
     G_LEAF_INTEGER, /* in [min, max] */
     G_LEAF_NUMBER
 };
@@ -43,9 +44,20 @@ struct g_json {
     bool compact;
     struct g_leaf *leaf;
     uint32_t n_leaves, cap_leaves;
+    /* Strings that no text contains, as its bytes are written. */
+    json_t *never;          /* a reference */
+    struct g_auto contains; /* of what contains one */
+    uint32_t contains_first;
 };
 
 void g_json_release(struct g_json *j);
+
+/* No string and no text ever contains one of these.  Before the first rule is
+ * set. */
+void g_json_never(struct g_json *j, json_t *words);
+/* Take what contains one out of the part, which has no calls.  The rest of the
+ * drawing is lost. */
+void g_json_limit(struct g_json *j, struct g_part *part);
 
 /* The rule of a leaf, which g_json_finish sets; rule and is_set are filled
  * here.  Nothing is drawn, so this may be called in mid-drawing. */
@@ -60,6 +72,9 @@ uint32_t g_json_gap(struct g_json *j, uint32_t from);
 uint32_t g_json_colon(struct g_json *j, uint32_t from);
 /* "name": */
 uint32_t g_json_name(struct g_json *j, uint32_t from, const char *p, size_t n);
+/* Exactly this text, inside a string or raw. */
+uint32_t g_json_text(struct g_json *j, uint32_t from, const char *p, size_t n,
+                     enum g_coding coding);
 /* Exactly this value. */
 uint32_t g_json_exactly(struct g_json *j, uint32_t from, const json_t *v);
 /* One character of a string that is not further restricted, in any of its

@@ -7,15 +7,16 @@
  * places on, is walked with the stack at hand. */
 #include "core/grammar/matcher.h"
 
+#include <stdlib.h>
+
 /* What a configuration's state allows: remembered, or just computed. */
 struct view {
     const uint32_t *ids; /* [n_ids], unless words */
     uint32_t n_ids;
     const uint32_t *words;
     const uint32_t *pops; /* [n_pops] */
-    uint32_t n_pops;
+    uint32_t n_pops;      /* G_NONE: there are, but too many to note */
     uint32_t peak;
-    bool rest;
 };
 
 static inline void bit_set(uint32_t *row, int32_t id)
@@ -23,19 +24,72 @@ static inline void bit_set(uint32_t *row, int32_t id)
     row[(uint32_t)id / 32] |= 1u << (id & 31);
 }
 
-/* Set the bits of the tokens below node `top` that the set config[first,
+/* g_step for a set of one configuration that a byte leads to one other, without
+ * calls and returns: false when it is not like that. */
+static bool step_plainly(struct seam_matcher *m, uint32_t first, uint8_t byte)
+{
+    const struct g_auto *a = &m->g->a;
+    struct g_config c = m->config[first];
+    const struct g_state *st = &a->state[c.state], *to;
+    const struct g_edge *e = g_edge_of(m->g, st, byte);
+    uint32_t peak;
+
+    m->n_configs = first + 1;
+    m->popped = false;
+    if (!e)
+        return true;
+    to = &a->state[e->to];
+    if ((e->flags | to->n_calls) || (to->flags & (G_TAIL | G_ACCEPT_DONE)) ||
+        first + 1 == G_CONFIGS)
+        return false;
+    if (to->flags & G_ACCEPT) {
+        if (c.frame != G_FRAME_BASE)
+            return false;
+        m->popped = true;
+    }
+    peak = m->frame[c.frame].depth + (uint32_t)to->need;
+    if (peak > G_MAX_DEPTH)
+        return false;
+    if (peak > m->peak)
+        m->peak = peak;
+    if (to->loop != st->loop)
+        c.count = 0;
+    c.state = e->to;
+    m->config[m->n_configs++] = c;
+    return true;
+}
+
+/* Does the set config[first, end) take all plain text? */
+static bool takes_plain(const struct seam_matcher *m, uint32_t first,
+                        uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++) {
+        const struct g_state *st = &m->g->a.state[m->config[i].state];
+
+        /* Counted characters may run out. */
+        if ((st->flags & G_LOOPS_PLAIN) &&
+            !(g_edge_of(m->g, st, ' ')->flags & G_INC))
+            return true;
+    }
+    return false;
+}
+
+/* Set the bits of the tokens below a place that the set config[first,
  * n_configs) takes.  may[256], or NULL, says which bytes that set takes at all.
  * With pops, places where the rule ends are noted, up to G_POPS. */
-static void walk(struct seam_matcher *m, const struct g_trie *t, uint32_t top,
-                 uint32_t first, const bool *may, bool pops, uint32_t *row)
+static void walk(struct seam_matcher *m, uint32_t place, uint32_t first,
+                 const bool *may, bool pops, uint32_t *row)
 {
-    uint32_t end = t->node[top].end, at = 0;
+    uint32_t in = place & G_IN_REST, at = 0;
+    const struct g_trie *t = in ? &m->g->v->rest : &m->g->v->even;
+    uint32_t end = t->node[place ^ in].end;
     struct g_level *level = m->level;
 
     level[0] = (struct g_level){ first, m->n_frames, end };
     level[1].config = m->n_configs;
-    for (uint32_t i = top + 1; i < end;) {
+    for (uint32_t i = (place ^ in) + 1; i < end;) {
         const struct g_node *node = &t->node[i];
+        uint32_t next;
 
         while (i >= level[at].end)
             at--;
@@ -43,19 +97,31 @@ static void walk(struct seam_matcher *m, const struct g_trie *t, uint32_t top,
             i = node->end;
             continue;
         }
+        next = level[at + 1].config;
         m->n_frames = level[at].frames;
-        g_step(m, level[at].config, level[at + 1].config, node->byte);
+        if (next - level[at].config != 1 ||
+            !step_plainly(m, level[at].config, node->byte))
+            g_step(m, level[at].config, next, node->byte);
         if (m->overflow)
             return;
-        if (m->n_configs > level[at + 1].config || m->popped)
+        if (!in && takes_plain(m, next, m->n_configs)) {
+            uint32_t last =
+                node->end < t->n ? t->node[node->end].tok_before : t->n_ids;
+
+            for (uint32_t k = node->tok_before; k < last; k++)
+                bit_set(row, t->ids[k]);
+            i = node->end;
+            continue;
+        }
+        if (m->n_configs > next || m->popped)
             for (uint32_t k = 0; k < node->n_tok; k++)
-                bit_set(row, t->ids[node->tok + k]);
+                bit_set(row, t->ids[node->tok_before + k]);
         if (m->popped && pops && node->end > i + 1) {
             if (m->n_pops < G_POPS)
-                m->pop[m->n_pops] = i;
+                m->pop[m->n_pops] = i | in;
             m->n_pops++;
         }
-        if (m->n_configs == level[at + 1].config) {
+        if (m->n_configs == next) {
             i = node->end;
             continue;
         }
@@ -65,6 +131,20 @@ static void walk(struct seam_matcher *m, const struct g_trie *t, uint32_t top,
         level[at + 1].config = m->n_configs;
         i++;
     }
+}
+
+/* From the beginning of all tokens; with `plain`, those are known already. */
+static void walk_all(struct seam_matcher *m, uint32_t first, bool plain,
+                     bool pops, uint32_t *row)
+{
+    uint32_t n = m->n_configs, frames = m->n_frames;
+
+    if (!plain)
+        walk(m, 0, first, NULL, pops, row);
+    m->n_configs = n;
+    m->n_frames = frames;
+    if (!m->overflow)
+        walk(m, G_IN_REST, first, NULL, pops, row);
 }
 
 /* ---- One state ----------------------------------------------------------- */
@@ -132,8 +212,7 @@ static struct view compute(struct seam_matcher *m, const struct g_config *c)
 
     m->peak = st->need;
     m->n_pops = 0;
-    w.rest = st->flags & G_LOOPS_PLAIN;
-    if (w.rest) {
+    if (st->flags & G_LOOPS_PLAIN) {
         const struct g_edge *e = g_edge_of(m->g, st, ' ');
         uint32_t must, may;
 
@@ -144,8 +223,8 @@ static struct view compute(struct seam_matcher *m, const struct g_config *c)
     }
     added_tokens(m, &own, m->scratch);
     m->config[m->n_configs++] = own;
-    walk(m, w.rest ? &v->rest : &v->all, 0, first, NULL, true, m->scratch);
-    w.n_pops = m->n_pops;
+    walk_all(m, first, st->flags & G_LOOPS_PLAIN, true, m->scratch);
+    w.n_pops = m->n_pops <= G_POPS ? m->n_pops : G_NONE;
     w.peak = m->peak;
     m->n_configs = first;
     m->n_frames = frames;
@@ -154,13 +233,42 @@ static struct view compute(struct seam_matcher *m, const struct g_config *c)
 
 /* ---- Remembering --------------------------------------------------------- */
 
-static uint64_t cache_key(const struct seam_grammar *g,
-                          const struct g_config *c)
+#define CACHE_KEYS 4096
+
+int g_cache_init(struct g_cache *c, uint64_t bytes)
 {
+    c->bytes = bytes;
+    c->mask = CACHE_KEYS - 1;
+    c->key = calloc(CACHE_KEYS, sizeof *c->key);
+    c->at = calloc(CACHE_KEYS, sizeof *c->at);
+    c->mem = calloc(1, c->bytes);
+    return c->key && c->at && c->mem ? 0 : SEAM_ENOMEM;
+}
+
+void g_cache_release(struct g_cache *c)
+{
+    if (!c)
+        return;
+    free((void *)c->key);
+    free((void *)c->at);
+    free(c->mem);
+}
+
+/* Where the mask of c's state is remembered, and under which key. */
+static struct g_cache *cache_of(struct seam_grammar *g,
+                                const struct g_config *c, uint64_t *key)
+{
+    const struct g_state *st = &g->a.state[c->state];
     uint32_t must, may;
 
     rounds_left(g, c, &must, &may);
-    return (uint64_t)c->state << 32 | must << 16 | may;
+    *key = (uint64_t)must << 16 | may;
+    if (st->shared) {
+        *key |= (uint64_t)st->shared << 48 | (uint64_t)st->local << 32;
+        return g->v->shared;
+    }
+    *key |= (uint64_t)c->state << 32;
+    return &g->cache;
 }
 
 /* The slot of a key, taken for it if it has none; G_NONE when there is no room.
@@ -210,23 +318,22 @@ static struct g_entry *cache_alloc(struct g_cache *c, uint64_t bytes)
     return (struct g_entry *)(void *)(c->mem + used);
 }
 
-static void cache_put(struct seam_grammar *g, uint32_t slot,
-                      const struct view *w)
+static void cache_put(const struct seam_grammar *g, struct g_cache *c,
+                      uint32_t slot, const struct view *w)
 {
-    struct g_cache *c = &g->cache;
+    uint32_t n_pops = w->n_pops == G_NONE ? 0 : w->n_pops;
     uint32_t n_words = g->v->n_words, n_ids = 0, n;
     struct g_entry *e;
 
     for (uint32_t i = 0; i < n_words; i++)
         n_ids += (uint32_t)__builtin_popcount(w->words[i]);
     n = n_ids < n_words ? n_ids : n_words;
-    e = cache_alloc(c, sizeof *e + ((uint64_t)n + w->n_pops) * sizeof *e->data);
+    e = cache_alloc(c, sizeof *e + ((uint64_t)n + n_pops) * sizeof *e->data);
     if (!e)
         return;
     *e = (struct g_entry){ .n_ids = n_ids < n_words ? n_ids : G_NONE,
                            .n_pops = w->n_pops,
-                           .peak = (uint16_t)w->peak,
-                           .rest = w->rest };
+                           .peak = (uint16_t)w->peak };
     if (n_ids >= n_words) {
         memcpy(e->data, w->words, n_words * sizeof *e->data);
     } else {
@@ -235,7 +342,7 @@ static void cache_put(struct seam_grammar *g, uint32_t slot,
             for (uint32_t x = w->words[i]; x; x &= x - 1)
                 e->data[n++] = 32 * i + (uint32_t)__builtin_ctz(x);
     }
-    memcpy(e->data + n, w->pops, w->n_pops * sizeof *e->data);
+    memcpy(e->data + n, w->pops, n_pops * sizeof *e->data);
     atomic_fetch_add_explicit(&c->n_entries, 1, memory_order_relaxed);
     /* release: whoever sees the offset sees the entry. */
     atomic_store_explicit(&c->at[slot],
@@ -254,15 +361,15 @@ static struct view view_of(const struct seam_grammar *g,
                           .words = dense ? e->data : NULL,
                           .pops = e->data + n,
                           .n_pops = e->n_pops,
-                          .peak = e->peak,
-                          .rest = e->rest };
+                          .peak = e->peak };
 }
 
 static struct view look_up(struct seam_matcher *m, const struct g_config *c)
 {
-    struct g_cache *cache = &m->g->cache;
+    uint64_t key;
+    struct g_cache *cache = cache_of(m->g, c, &key);
     bool mine;
-    uint32_t slot = cache_slot(cache, cache_key(m->g, c), &mine);
+    uint32_t slot = cache_slot(cache, key, &mine);
     struct view w;
 
     if (slot != G_NONE && !mine) {
@@ -275,8 +382,8 @@ static struct view look_up(struct seam_matcher *m, const struct g_config *c)
                 (const struct g_entry *)(const void *)(cache->mem + at - 1));
     }
     w = compute(m, c);
-    if (mine && !m->overflow && w.n_pops <= G_POPS)
-        cache_put(m->g, slot, &w);
+    if (mine && !m->overflow)
+        cache_put(m->g, cache, slot, &w);
     return w;
 }
 
@@ -292,16 +399,16 @@ static void row_add(const struct seam_matcher *m, const struct view *w,
         bit_set(row, (int32_t)w->ids[i]);
 }
 
-/* Tokens that end the rule of c and go on in its caller. */
-static void row_add_returns(struct seam_matcher *m, const struct g_config *c,
+/* Tokens that end the rule of c and go on in its caller.  False: the places where
+ * that can be are not known. */
+static bool row_add_returns(struct seam_matcher *m, const struct g_config *c,
                             const struct view *w, uint32_t *row)
 {
-    const struct g_trie *t = w->rest ? &m->g->v->rest : &m->g->v->all;
     uint32_t first = m->n_configs, frames = m->n_frames, n, after;
-    bool may[256] = { false };
+    bool may[256] = { false }, any = false;
 
     if (!w->n_pops || c->frame == G_FRAME_END)
-        return;
+        return true;
     n = g_return(m, first, c->frame);
     after = m->n_frames;
     for (uint32_t i = first; i < n; i++) {
@@ -311,15 +418,19 @@ static void row_add_returns(struct seam_matcher *m, const struct g_config *c,
             const struct g_edge *e = &m->g->a.edge[st->edge + k];
 
             memset(may + e->lo, true, (size_t)e->hi - e->lo + 1);
+            any = true;
         }
     }
-    for (uint32_t i = 0; i < w->n_pops && !m->overflow; i++) {
+    for (uint32_t i = 0; any && w->n_pops != G_NONE && i < w->n_pops; i++) {
         m->n_configs = n;
         m->n_frames = after;
-        walk(m, t, w->pops[i], first, may, false, row);
+        walk(m, w->pops[i], first, may, false, row);
+        if (m->overflow)
+            break;
     }
     m->n_configs = first;
     m->n_frames = frames;
+    return !any || w->n_pops != G_NONE;
 }
 
 /* All by walking, for stacks that are nearly full. */
@@ -330,7 +441,7 @@ static void row_add_walked(struct seam_matcher *m, const struct g_config *c,
 
     added_tokens(m, c, row);
     m->config[m->n_configs++] = *c;
-    walk(m, &m->g->v->all, 0, first, NULL, false, row);
+    walk_all(m, first, false, false, row);
     m->n_configs = first;
     m->n_frames = frames;
 }
@@ -357,13 +468,13 @@ int seam_matcher_mask(struct seam_matcher *m, uint32_t *row,
             continue;
         }
         w = look_up(m, &c);
-        if (m->frame[c.frame].depth + w.peak > G_MAX_DEPTH ||
-            w.n_pops > G_POPS) {
+        if (m->frame[c.frame].depth + w.peak > G_MAX_DEPTH) {
             row_add_walked(m, &c, row);
             continue;
         }
         row_add(m, &w, row);
-        row_add_returns(m, &c, &w, row);
+        if (!row_add_returns(m, &c, &w, row))
+            row_add_walked(m, &c, row);
     }
     m->n_frames = frames;
     return m->overflow ? g_overflowed(err) : 0;

@@ -554,9 +554,13 @@ json_t *g_schema_without(struct g_schema *s, const json_t *v, const char *key)
     return copy;
 }
 
-/* A schema for what both allow, to be merged when it is looked at. */
-static json_t *both(json_t *a, json_t *b)
+/* A schema for what both allow, to be merged when it is looked at.  The same for
+ * the same two, so that recursive schemas that apply together come to an end. */
+static json_t *both(struct g_schema *s, json_t *a, json_t *b)
 {
+    char key[48];
+    json_t *v;
+
     if (json_is_true(a) || (json_is_object(a) && !json_object_size(a)))
         return json_incref(b);
     if (json_is_true(b) || (json_is_object(b) && !json_object_size(b)) ||
@@ -564,7 +568,16 @@ static json_t *both(json_t *a, json_t *b)
         return json_incref(a);
     if (json_is_false(a) || json_is_false(b))
         return json_false();
-    return json_pack("{s:[O,O]}", "allOf", a, b);
+    snprintf(key, sizeof key, "%p & %p", (void *)a, (void *)b);
+    v = json_object_get(s->memo, key);
+    if (v)
+        return json_incref(v);
+    v = json_pack("{s:[O,O]}", "allOf", a, b);
+    if (v && json_object_set(s->memo, key, v)) {
+        json_decref(v);
+        return NULL;
+    }
+    return v;
 }
 
 static json_t *meet_types(uint32_t bits)
@@ -651,7 +664,7 @@ static int meet_properties(struct g_schema *s, json_t *out, const json_t *a,
 
     if (json_object_get(a, "additionalProperties") ||
         json_object_get(b, "additionalProperties"))
-        set(s, out, "additionalProperties", both(ma, mb));
+        set(s, out, "additionalProperties", both(s, ma, mb));
     if (!pa && !pb)
         return s->b->rc;
     list = json_object();
@@ -660,14 +673,14 @@ static int meet_properties(struct g_schema *s, json_t *out, const json_t *a,
         if (!g_work(s->b, 20))
             break;
         y = json_object_get(pb, key);
-        if (set(s, list, key, both(x, y ? y : mb)))
+        if (set(s, list, key, both(s, x, y ? y : mb)))
             break;
     }
     json_object_foreach(pb, key, x)
     {
         if (!g_work(s->b, 20))
             break;
-        if (!json_object_get(pa, key) && set(s, list, key, both(ma, x)))
+        if (!json_object_get(pa, key) && set(s, list, key, both(s, ma, x)))
             break;
     }
     return set(s, out, "properties", list);
@@ -682,7 +695,7 @@ static int meet_items(struct g_schema *s, json_t *out, const json_t *a,
     size_t n = json_array_size(pa);
 
     if (json_object_get(a, "items") || json_object_get(b, "items"))
-        set(s, out, "items", both(ia, ib));
+        set(s, out, "items", both(s, ia, ib));
     if (!pa && !pb)
         return s->b->rc;
     if (json_array_size(pb) > n)
@@ -691,7 +704,7 @@ static int meet_items(struct g_schema *s, json_t *out, const json_t *a,
     for (size_t i = 0; i < n && g_work(s->b, 20); i++) {
         json_t *x = json_array_get(pa, i), *y = json_array_get(pb, i);
 
-        if (json_array_append_new(list, both(x ? x : ia, y ? y : ib)))
+        if (json_array_append_new(list, both(s, x ? x : ia, y ? y : ib)))
             g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
     }
     return set(s, out, "prefixItems", list);
@@ -756,7 +769,7 @@ static int meet_any(struct g_schema *s, json_t *out, const json_t *a,
         {
             if (!g_work(s->b, 100))
                 break;
-            if (json_array_append_new(list, both(v, w)))
+            if (json_array_append_new(list, both(s, v, w)))
                 g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
         }
     }
@@ -810,9 +823,18 @@ const json_t *g_schema_meet(struct g_schema *s, const json_t *a,
     return out;
 }
 
+/* Schemas that are being flattened, from the inside out. */
+struct hop {
+    const struct hop *up;
+    const json_t *v;
+    int n;
+};
+
 static const json_t *flat(struct g_schema *s, const json_t *v,
-                          const struct g_place *p, int hops)
+                          const struct g_place *p, const struct hop *up)
 {
+    struct hop here = { .up = up, .v = v, .n = up ? up->n + 1 : 1 };
+
     const json_t *ref = json_object_get(v, "$ref");
     const json_t *all = json_object_get(v, "allOf"), *out, *x;
     size_t i;
@@ -823,9 +845,14 @@ static const json_t *flat(struct g_schema *s, const json_t *v,
         return NULL;
     if (!ref && !all)
         return v;
-    if (hops == MAX_HOPS) {
-        g_fail_place(s->b, p, ref ? "$ref" : "allOf",
-                     "refers to itself, or more than %d deep", MAX_HOPS);
+    for (const struct hop *h = up; h; h = h->up)
+        if (h->v == v) {
+            g_fail_place(s->b, p, "$ref", "refers to itself");
+            return NULL;
+        }
+    if (here.n > MAX_HOPS) {
+        g_fail_place(s->b, p, NULL, "refers to others more than %d deep",
+                     MAX_HOPS);
         return NULL;
     }
     out = g_schema_without(s, v, "$ref");
@@ -835,7 +862,7 @@ static const json_t *flat(struct g_schema *s, const json_t *v,
         out = json_true();
     if (out && ref) {
         x = g_schema_target(s, ref, p);
-        x = x ? flat(s, x, p, hops + 1) : NULL;
+        x = x ? flat(s, x, p, &here) : NULL;
         out = x ? g_schema_meet(s, x, out, p) : NULL;
     }
     if (!out)
@@ -845,7 +872,7 @@ static const json_t *flat(struct g_schema *s, const json_t *v,
         struct g_place member = { .up = p, .key = "allOf" };
         struct g_place place = { .up = &member, .index = i };
 
-        x = flat(s, x, &place, hops + 1);
+        x = flat(s, x, &place, &here);
         out = x ? g_schema_meet(s, out, x, p) : NULL;
         if (!out)
             return NULL;
@@ -856,7 +883,7 @@ static const json_t *flat(struct g_schema *s, const json_t *v,
 const json_t *g_schema_flat(struct g_schema *s, const json_t *v,
                             const struct g_place *p)
 {
-    return flat(s, v, p, 0);
+    return flat(s, v, p, NULL);
 }
 
 /* ---- oneOf --------------------------------------------------------------- */

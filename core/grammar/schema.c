@@ -20,6 +20,7 @@ struct g_job {
     const json_t *v; /* any schema; flat for the other kinds */
     const struct g_place *place;
     uint32_t rule;
+    bool raw; /* strings stand without quotes and escapes */
 };
 
 /* ---- Jobs ---------------------------------------------------------------- */
@@ -51,7 +52,13 @@ static uint32_t job_add(struct g_schema *s, enum job_kind kind, const json_t *v,
     if (!g_grow(s->b, &s->job, s->n_jobs, &s->cap_jobs, sizeof *s->job,
                 G_MAX_RULES))
         return 0;
-    s->job[s->n_jobs++] = (struct g_job){ kind, v, place, rule };
+    s->job[s->n_jobs++] = (struct g_job){
+        .kind = kind,
+        .v = v,
+        .place = place,
+        .rule = rule,
+        .raw = s->raw && (kind == JOB_SCHEMA || kind == JOB_STRING),
+    };
     return rule;
 }
 
@@ -74,8 +81,8 @@ static uint32_t rule_of(struct g_schema *s, const json_t *v,
     if (s->b->rc)
         return 0;
     if (json_is_true(v) || (json_is_object(v) && !json_object_size(v)))
-        return g_json_any(s->j, G_LEAF_VALUE);
-    snprintf(name, sizeof name, "%p", (const void *)v);
+        return g_json_any(s->j, s->raw ? G_LEAF_TEXT : G_LEAF_VALUE);
+    snprintf(name, sizeof name, "%p%s", (const void *)v, s->raw ? " raw" : "");
     known = json_object_get(s->memo, name);
     if (known && !json_is_boolean(v))
         return (uint32_t)json_integer_value(known);
@@ -98,7 +105,7 @@ static uint32_t count_of(const json_t *v, const char *key, uint32_t absent)
 }
 
 static uint32_t draw_lengths(struct g_build *b, uint32_t from, uint32_t min,
-                             uint32_t max)
+                             uint32_t max, enum g_coding coding)
 {
     uint32_t end = g_state(b), n = max == UINT32_MAX ? min : max;
 
@@ -109,12 +116,12 @@ static uint32_t draw_lengths(struct g_build *b, uint32_t from, uint32_t min,
 
         if (i >= min)
             g_empty(b, from, end);
-        g_chars(b, from, 0, 0x10ffff, G_JSON, next);
+        g_chars(b, from, 0, 0x10ffff, coding, next);
         from = next;
     }
     g_empty(b, from, end);
     if (max == UINT32_MAX)
-        g_chars(b, from, 0, 0x10ffff, G_JSON, from);
+        g_chars(b, from, 0, 0x10ffff, coding, from);
     return end;
 }
 
@@ -133,12 +140,12 @@ static void also(struct g_build *b, struct g_part *part, struct g_part other)
 }
 
 static struct g_part draw_pattern(struct g_build *b, const char *pattern,
-                                  size_t n, bool whole)
+                                  size_t n, enum g_coding coding, bool whole)
 {
     struct g_part p;
 
     p.from = g_state(b);
-    p.to = g_regex(b, p.from, pattern, n, G_JSON, whole);
+    p.to = g_regex(b, p.from, pattern, n, coding, whole);
     return p;
 }
 
@@ -148,7 +155,8 @@ static void set_string(struct g_schema *s, const struct g_job *job)
     const json_t *pattern = json_object_get(job->v, "pattern");
     const json_t *format = json_object_get(job->v, "format");
     uint32_t min = count_of(job->v, "minLength", 0);
-    uint32_t max = count_of(job->v, "maxLength", UINT32_MAX), open, end;
+    uint32_t max = count_of(job->v, "maxLength", UINT32_MAX), open;
+    enum g_coding coding = job->raw ? G_RAW : G_JSON;
     struct g_part part = { G_NONE, G_NONE };
 
     if (format) {
@@ -159,11 +167,12 @@ static void set_string(struct g_schema *s, const struct g_job *job)
                          json_string_value(format));
             return;
         }
-        part = draw_pattern(b, p, strlen(p), true);
+        part = draw_pattern(b, p, strlen(p), coding, true);
     }
     if (pattern) {
-        struct g_part other = draw_pattern(b, json_string_value(pattern),
-                                           json_string_length(pattern), false);
+        struct g_part other =
+            draw_pattern(b, json_string_value(pattern),
+                         json_string_length(pattern), coding, false);
 
         if (b->rc && b->bare) {
             char where[300];
@@ -183,14 +192,16 @@ static void set_string(struct g_schema *s, const struct g_job *job)
         struct g_part other;
 
         other.from = g_state(b);
-        other.to = draw_lengths(b, other.from, min, max);
+        other.to = draw_lengths(b, other.from, min, max, coding);
         also(b, &part, other);
     }
-    /* Between quotes. */
-    open = g_state(b);
-    g_empty(b, g_literal(b, open, "\"", 1), part.from);
-    end = g_literal(b, part.to, "\"", 1);
-    g_rule_set(b, job->rule, (struct g_part){ open, end });
+    g_json_limit(s->j, &part);
+    if (!job->raw) {
+        open = g_state(b);
+        g_empty(b, g_literal(b, open, "\"", 1), part.from);
+        part = (struct g_part){ open, g_literal(b, part.to, "\"", 1) };
+    }
+    g_rule_set(b, job->rule, part);
 }
 
 static uint32_t string_rule(struct g_schema *s, const json_t *v,
@@ -204,10 +215,11 @@ static uint32_t string_rule(struct g_schema *s, const json_t *v,
     const json_t *known;
 
     if (!pattern && !format)
-        return g_json_rule(s->j, (struct g_leaf){ .kind = G_LEAF_STRING,
-                                                  .min_chars = min,
-                                                  .max_chars = max });
-    seam_buf_fmt(&key, "string %u %u %s ", min, max,
+        return g_json_rule(
+            s->j, (struct g_leaf){ .kind = s->raw ? G_LEAF_TEXT : G_LEAF_STRING,
+                                   .min_chars = min,
+                                   .max_chars = max });
+    seam_buf_fmt(&key, "%s %u %u %s ", s->raw ? "text" : "string", min, max,
                  format ? json_string_value(format) : "");
     if (pattern)
         seam_buf_json(&key, json_string_value(pattern),
@@ -428,7 +440,7 @@ static uint32_t other_key_rule(struct g_schema *s, const json_t *names)
     struct g_build *b = s->b;
     struct g_auto all = { 0 }, told = { 0 };
     struct g_part any, list;
-    uint32_t rule, x, y, from, to;
+    uint32_t rule, x, y;
     const char *key;
     json_t *v;
 
@@ -451,9 +463,10 @@ static uint32_t other_key_rule(struct g_schema *s, const json_t *names)
     x = g_determine(b, &all, any);
     y = g_determine(b, &told, list);
     g_clear(b);
-    from = g_state(b);
-    to = g_both(b, from, &all, x, &told, y, true);
-    g_rule_set(b, rule, (struct g_part){ from, to });
+    any.from = g_state(b);
+    any.to = g_both(b, any.from, &all, x, &told, y, true);
+    g_json_limit(s->j, &any);
+    g_rule_set(b, rule, any);
     g_auto_release(&all);
     g_auto_release(&told);
     return rule;
@@ -470,6 +483,11 @@ static void members_find(struct g_schema *s, const json_t *v, struct members *m)
     *m = (struct members){ .declared = json_object_get(v, "properties"),
                            .required = json_object_get(v, "required"),
                            .names = json_object() };
+    /* Places refer to its keys. */
+    if (!m->names || json_array_append_new(s->made, m->names)) {
+        g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
+        return;
+    }
     /* Members that are neither declared nor mentioned are left out: an answer
      * without them conforms as well. */
     m->more = more ? more : m->declared ? NULL : json_true();
@@ -543,13 +561,14 @@ static void set_object(struct g_schema *s, const struct g_job *job)
     uint32_t other_key = G_NONE;
 
     members_find(s, job->v, &m);
+    if (s->b->rc)
+        return;
     if (m.more)
         other_key = other_key_rule(s, m.names);
     part.from = g_state(s->b);
     part.to = g_state(s->b);
     draw_members(s, job, &m, other_key, part);
     g_rule_set(s->b, job->rule, part);
-    json_decref(m.names);
 }
 
 /* ---- Any schema ---------------------------------------------------------- */
@@ -573,7 +592,12 @@ static void draw_values(struct g_schema *s, const struct g_job *job,
                          "keywords here");
             return;
         }
-        if (admitted)
+        if (admitted && job->raw && json_is_string(x))
+            g_empty(s->b,
+                    g_json_text(s->j, part.from, json_string_value(x),
+                                json_string_length(x), G_RAW),
+                    part.to);
+        else if (admitted)
             g_empty(s->b, g_json_exactly(s->j, part.from, x), part.to);
     }
 }
@@ -645,7 +669,8 @@ static void draw_types(struct g_schema *s, const struct g_job *job,
                    : g_json_any(s->j, G_LEAF_OBJECT),
                part.to);
     if (!types)
-        g_call(b, part.from, g_json_any(s->j, G_LEAF_VALUE), part.to);
+        g_call(b, part.from,
+               g_json_any(s->j, s->raw ? G_LEAF_TEXT : G_LEAF_VALUE), part.to);
 }
 
 /* The place of what a reference leads to. */
@@ -692,7 +717,9 @@ static void set_schema(struct g_schema *s, const struct g_job *job)
         if (!v)
             return;
         if (json_is_true(v) || (json_is_object(v) && !json_object_size(v)))
-            g_call(b, part.from, g_json_any(s->j, G_LEAF_VALUE), part.to);
+            g_call(b, part.from,
+                   g_json_any(s->j, s->raw ? G_LEAF_TEXT : G_LEAF_VALUE),
+                   part.to);
         else if (json_object_get(v, "anyOf"))
             draw_branches(s, job, v, "anyOf", part);
         else if (json_object_get(v, "oneOf"))
@@ -710,6 +737,7 @@ static void job_do(struct g_schema *s, const struct g_job *job)
     char where[300];
 
     g_clear(s->b);
+    s->raw = job->raw;
     switch (job->kind) {
     case JOB_SCHEMA:
         set_schema(s, job);
@@ -732,7 +760,7 @@ static void job_do(struct g_schema *s, const struct g_job *job)
 }
 
 uint32_t g_schema_add(struct g_schema **list, struct g_json *j,
-                      const json_t *root, const char *where)
+                      const json_t *root, const char *where, bool raw)
 {
     struct g_schema *s = calloc(1, sizeof *s);
     const struct g_place *place;
@@ -747,6 +775,7 @@ uint32_t g_schema_add(struct g_schema **list, struct g_json *j,
     s->b = j->b;
     s->j = j;
     s->root = root;
+    s->raw = raw;
     s->made = json_array();
     s->memo = json_object();
     if (!s->made || !s->memo)
@@ -760,7 +789,8 @@ uint32_t g_schema_add(struct g_schema **list, struct g_json *j,
     if (!j->b->rc) {
         char name[32];
 
-        snprintf(name, sizeof name, "%p", (const void *)root);
+        snprintf(name, sizeof name, "%p%s", (const void *)root,
+                 raw ? " raw" : "");
         memo_put(s, name, rule);
     }
     for (uint32_t i = 0; i < s->n_jobs && !j->b->rc; i++) {

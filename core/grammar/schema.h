@@ -30,6 +30,7 @@ struct g_schema {
     uint32_t n_jobs, cap_jobs;
     struct g_place **place; /* those that outlive a call */
     uint32_t n_places, cap_places;
+    bool raw; /* of the job at hand */
 };
 
 /* jansson's walks take no const; nothing is changed through this. */
@@ -95,9 +96,10 @@ bool g_format_range(const char *name, int64_t *min, int64_t *max);
 /* ---- Rules (schema.c) ---------------------------------------------------- */
 
 /* The rule of a schema document, which lives until g_schema_release; where does
- * as well. */
+ * as well.  raw: a string that is the whole value stands as it is, without
+ * quotes and escapes. */
 uint32_t g_schema_add(struct g_schema **list, struct g_json *j,
-                      const json_t *root, const char *where);
+                      const json_t *root, const char *where, bool raw);
 void g_schema_release(struct g_schema *list);
 /* The place of a rule that was made for a schema of the list; false when there
  * is none. */

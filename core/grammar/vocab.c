@@ -6,6 +6,9 @@
 #include "core/base/num.h"
 #include "core/base/utf8.h"
 
+/* For masks of rules that all grammars share. */
+#define SHARED_BYTES ((uint64_t)16 << 20)
+
 static void trie_release(struct g_trie *t)
 {
     free(t->node);
@@ -16,12 +19,14 @@ void seam_vocab_free(struct seam_vocab *v)
 {
     if (!v)
         return;
-    trie_release(&v->all);
+    trie_release(&v->even);
     trie_release(&v->rest);
     free(v->kind);
     free(v->stop);
     free(v->plain);
     free(v->more);
+    g_cache_release(v->shared);
+    free(v->shared);
     free(v);
 }
 
@@ -90,11 +95,10 @@ static int trie_build(struct seam_vocab *v, struct g_trie *t)
             t->node[path[depth]].end = t->n;
         for (; depth < s.n; t->n++) {
             t->node[t->n].byte = (unsigned char)s.p[depth];
+            t->node[t->n].tok_before = i;
             path[++depth] = t->n;
         }
         /* Nothing stands for no bytes, so the root has no token. */
-        if (!t->node[path[depth]].n_tok)
-            t->node[path[depth]].tok = i;
         t->node[path[depth]].n_tok++;
         prev = s;
     }
@@ -134,29 +138,31 @@ static int more_order(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int vocab_sort_out_plain(struct seam_vocab *v)
+/* Part ids[n], which are sorted, into plain tokens and others. */
+static int vocab_part(struct seam_vocab *v, const int32_t *ids, uint32_t n)
 {
     uint32_t n_words = v->n_words;
 
     v->plain = calloc((size_t)(G_PLAIN_MAX + 2) * n_words, sizeof *v->plain);
-    v->more = calloc((size_t)v->all.n_ids + 1, sizeof *v->more);
-    v->rest.ids = calloc((size_t)v->all.n_ids + 1, sizeof *v->rest.ids);
-    if (!v->plain || !v->more || !v->rest.ids)
+    v->more = calloc((size_t)n + 1, sizeof *v->more);
+    v->even.ids = calloc((size_t)n + 1, sizeof *v->even.ids);
+    v->rest.ids = calloc((size_t)n + 1, sizeof *v->rest.ids);
+    if (!v->plain || !v->more || !v->even.ids || !v->rest.ids)
         return SEAM_ENOMEM;
-    for (uint32_t i = 0; i < v->all.n_ids; i++) {
-        int32_t id = v->all.ids[i];
-        uint32_t n_chars = plain_chars(text_of(v, id));
-        uint32_t bit = 1u << (id & 31), word = (uint32_t)id / 32;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t n_chars = plain_chars(text_of(v, ids[i]));
+        uint32_t bit = 1u << (ids[i] & 31), word = (uint32_t)ids[i] / 32;
 
         if (!n_chars) {
-            v->rest.ids[v->rest.n_ids++] = id;
+            v->rest.ids[v->rest.n_ids++] = ids[i];
             continue;
         }
+        v->even.ids[v->even.n_ids++] = ids[i];
         for (uint32_t k = n_chars; k <= G_PLAIN_MAX; k++)
             v->plain[k * n_words + word] |= bit;
         v->plain[(G_PLAIN_MAX + 1) * n_words + word] |= bit;
         if (n_chars > G_PLAIN_MAX)
-            v->more[v->n_more++] = (struct g_plain){ id, n_chars };
+            v->more[v->n_more++] = (struct g_plain){ ids[i], n_chars };
     }
     qsort(v->more, v->n_more, sizeof *v->more, more_order);
     return 0;
@@ -180,12 +186,42 @@ static int vocab_stops(struct seam_vocab *v, const int32_t *stop, uint32_t n,
     return 0;
 }
 
+/* Sort tokens into kinds; those of text into ids. */
+static uint32_t vocab_kinds(struct seam_vocab *v, int32_t *ids, uint32_t n_ids)
+{
+    bool single[256] = { false };
+    uint32_t n = 0, n_single = 0;
+
+    for (uint32_t i = 0; i < n_ids; i++) {
+        int32_t id = (int32_t)i;
+        struct seam_str s;
+
+        if (v->kind[id] || !seam_tokenizer_bytes(v->t, id, &s))
+            continue;
+        if (seam_tokenizer_flags(v->t, id) & SEAM_TOKEN_ADDED) {
+            v->kind[id] = G_TOKEN_ADDED;
+            continue;
+        }
+        v->kind[id] = G_TOKEN_TEXT;
+        ids[n++] = id;
+        if (s.n > v->max_len)
+            v->max_len = (uint32_t)s.n;
+        if (s.n == 1 && !single[(unsigned char)s.p[0]]) {
+            single[(unsigned char)s.p[0]] = true;
+            n_single++;
+        }
+    }
+    v->n_single = n_single;
+    return n;
+}
+
 int seam_vocab_new(struct seam_vocab **out, const struct seam_tokenizer *t,
                    uint32_t n_rows, const int32_t *stop, uint32_t n_stop,
                    struct seam_error *err)
 {
-    uint32_t n_ids = seam_tokenizer_size(t);
+    uint32_t n_ids = seam_tokenizer_size(t), n;
     struct seam_vocab *v = NULL;
+    int32_t *ids = NULL;
     int rc = 0;
 
     if (!n_rows || n_rows > INT32_MAX || n_ids > n_rows)
@@ -198,44 +234,42 @@ int seam_vocab_new(struct seam_vocab **out, const struct seam_tokenizer *t,
         v->n_rows = n_rows;
         v->n_words = n_rows / 32 + (n_rows % 32 ? 1 : 0);
         v->kind = calloc(n_rows, 1);
-        v->all.ids = calloc((size_t)n_ids + 1, sizeof *v->all.ids);
+        v->shared = calloc(1, sizeof *v->shared);
+        ids = calloc((size_t)n_ids + 1, sizeof *ids);
     }
-    if (!v || !v->kind || !v->all.ids) {
+    if (!v || !v->kind || !v->shared || !ids) {
         rc = seam_fail(err, SEAM_ENOMEM, "grammar: out of memory");
         goto out;
     }
     rc = vocab_stops(v, stop, n_stop, err);
     if (rc)
         goto out;
-    for (uint32_t id = 0; id < n_ids; id++) {
-        struct seam_str s;
-
-        if (v->kind[id] || !seam_tokenizer_bytes(t, (int32_t)id, &s))
-            continue;
-        if (seam_tokenizer_flags(t, (int32_t)id) & SEAM_TOKEN_ADDED) {
-            v->kind[id] = G_TOKEN_ADDED;
-            continue;
-        }
-        v->kind[id] = G_TOKEN_TEXT;
-        v->all.ids[v->all.n_ids++] = (int32_t)id;
-        if (s.n > v->max_len)
-            v->max_len = (uint32_t)s.n;
-    }
+    n = vocab_kinds(v, ids, n_ids);
     if (v->max_len > G_MAX_TOKEN) {
         rc = seam_fail(err, SEAM_EINVAL,
                        "grammar: a token of %u bytes, expected at most %d",
                        v->max_len, G_MAX_TOKEN);
         goto out;
     }
-    qsort_r(v->all.ids, v->all.n_ids, sizeof *v->all.ids, bytes_order, v);
-    rc = vocab_sort_out_plain(v);
+    /* With them every grammar can go on wherever it stands. */
+    if (v->n_single != 256) {
+        rc = seam_fail(err, SEAM_EINVAL,
+                       "grammar: %u single bytes are tokens, expected 256",
+                       v->n_single);
+        goto out;
+    }
+    qsort_r(ids, n, sizeof *ids, bytes_order, v);
+    rc = vocab_part(v, ids, n);
     if (!rc)
-        rc = trie_build(v, &v->all);
+        rc = trie_build(v, &v->even);
     if (!rc)
         rc = trie_build(v, &v->rest);
+    if (!rc)
+        rc = g_cache_init(v->shared, SHARED_BYTES);
     if (rc)
         rc = seam_fail(err, rc, "grammar: out of memory");
 out:
+    free(ids);
     if (rc)
         seam_vocab_free(v);
     else

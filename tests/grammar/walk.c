@@ -35,14 +35,14 @@ static bool closes(const struct seam_tokenizer *t, int32_t id)
     struct seam_str s;
 
     return seam_tokenizer_bytes(t, id, &s) && s.n == 1 &&
-           strchr("}]\"0el", s.p[0]) && s.p[0];
+           strchr("}]\"0el@.", s.p[0]) && s.p[0];
 }
 
 static int32_t choose(const struct seam_tokenizer *t, const uint32_t *row,
                       uint32_t n_words, bool closing, uint64_t *seed)
 {
+    int32_t best = -1, quote = seam_tokenizer_id(t, "\"", 1);
     uint32_t n = 0, n_closing = 0;
-    int32_t best = -1;
 
     for (uint32_t i = 0; i < n_words; i++)
         n += (uint32_t)__builtin_popcount(row[i]);
@@ -54,6 +54,8 @@ static int32_t choose(const struct seam_tokenizer *t, const uint32_t *row,
 
             if (closes(t, id) && walk_random_u64(seed) % ++n_closing == 0)
                 best = id;
+            if (id == quote && walk_random_u64(seed) % 2)
+                return id;
         }
     /* Now and then something else, lest these lead in a circle. */
     if (best >= 0 && walk_random_u64(seed) % 8)
