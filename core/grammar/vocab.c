@@ -202,6 +202,9 @@ static uint32_t vocab_kinds(struct seam_vocab *v, int32_t *ids, uint32_t n_ids)
             v->kind[id] = G_TOKEN_ADDED;
             continue;
         }
+        /* Longer ones stay without a kind and are never allowed. */
+        if (s.n > G_MAX_TOKEN)
+            continue;
         v->kind[id] = G_TOKEN_TEXT;
         ids[n++] = id;
         if (s.n > v->max_len)
@@ -245,12 +248,6 @@ int seam_vocab_new(struct seam_vocab **out, const struct seam_tokenizer *t,
     if (rc)
         goto out;
     n = vocab_kinds(v, ids, n_ids);
-    if (v->max_len > G_MAX_TOKEN) {
-        rc = seam_fail(err, SEAM_EINVAL,
-                       "grammar: a token of %u bytes, expected at most %d",
-                       v->max_len, G_MAX_TOKEN);
-        goto out;
-    }
     /* With them every grammar can go on wherever it stands. */
     if (v->n_single != 256) {
         rc = seam_fail(err, SEAM_EINVAL,

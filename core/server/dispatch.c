@@ -379,6 +379,18 @@ static int dispatch_prime(struct mg_connection *mg, struct seam_worker *w)
     return 204;
 }
 
+struct dispatch_job {
+    struct seam_http *h;
+    const struct route *r;
+};
+
+static void dispatch_job(void *arg)
+{
+    struct dispatch_job *job = arg;
+
+    dispatch_run(job->h, job->r);
+}
+
 int seam_dispatch(struct mg_connection *mg)
 {
     struct seam_worker *w = mg_get_thread_pointer(mg);
@@ -415,7 +427,7 @@ int seam_dispatch(struct mg_connection *mg)
         h.api = SEAM_API_ANTHROPIC;
         seam_http_add(&h, "Request-Id", h.id); /* where its clients look */
     }
-    dispatch_run(&h, r);
+    seam_stack_run(w->stack, dispatch_job, &(struct dispatch_job){ &h, r });
     return dispatch_end(&h, r);
 }
 

@@ -153,16 +153,31 @@ static void server_closed(const struct mg_connection *mg)
 
 static void *server_thread(const struct mg_context *mg, int type)
 {
+    struct seam_worker *w;
+
     (void)mg;
-    return type == 1 ? calloc(1, sizeof(struct seam_worker)) : NULL;
+    if (type != 1)
+        return NULL;
+    w = calloc(1, sizeof *w);
+    if (w)
+        w->stack = seam_stack_new(SEAM_REQUEST_STACK);
+    if (w && !w->stack) {
+        free(w);
+        w = NULL;
+    }
+    return w; /* without it the worker answers 503 */
 }
 
 static void server_thread_end(const struct mg_context *mg, int type,
                               void *worker)
 {
+    struct seam_worker *w = worker;
+
     (void)mg;
     (void)type;
-    free(worker);
+    if (w)
+        seam_stack_free(w->stack);
+    free(w);
 }
 
 static int server_connect(const struct sockaddr *a, socklen_t n)

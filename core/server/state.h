@@ -9,6 +9,7 @@
 #include "core/server/auth.h"
 #include "core/server/conn.h"
 #include "core/server/server.h"
+#include "core/server/stack.h"
 
 struct mg_context;
 
@@ -19,7 +20,12 @@ struct mg_context;
 /* What a worker thread of CivetWeb's keeps. */
 struct seam_worker {
     const char *base; /* where its buffer for requests starts                 */
+    struct seam_stack *stack; /* on which it runs them */
 };
+
+/* Enough for the deepest request that is accepted, several times over, and for a
+ * build with sanitizers. */
+#define SEAM_REQUEST_STACK (2u << 20)
 
 struct seam_server {
     const struct seam_config *config;
