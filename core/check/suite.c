@@ -1,7 +1,36 @@
 #include "core/check/suite.h"
 
+#include "core/check/backend.h"
+
 #define BLOCKS    (CK_KIND(SEAM_KIND_ATTENTION) | CK_KIND(SEAM_KIND_MOE))
+#define BACKEND   CK_KIND(SEAM_KIND_BACKEND)
+#define PARSER    CK_KIND(SEAM_KIND_PARSER)
 #define ATTENTION CK_KIND(SEAM_KIND_ATTENTION)
+
+/* ---- Backends ------------------------------------------------------------ */
+
+#define OF_BACKEND(name, check)                         \
+    static void name(const struct ck_subject *s)        \
+    {                                                   \
+        struct backend_check c = { .plugin = CK_PLUGIN, \
+                                   .config = s->config, \
+                                   .limit = 2e-5,       \
+                                   .sample = 1e-4 };    \
+                                                        \
+        check(&c);                                      \
+    }
+
+OF_BACKEND(ck_backend_gemm, check_gemm)
+OF_BACKEND(ck_backend_rows, check_rows)
+OF_BACKEND(ck_backend_residual, check_residual_ops)
+OF_BACKEND(ck_backend_sample, check_sample)
+OF_BACKEND(ck_backend_filters, check_sample_filters)
+OF_BACKEND(ck_backend_verify, check_verify)
+OF_BACKEND(ck_backend_lossless, check_verify_lossless)
+OF_BACKEND(ck_backend_device, check_device)
+OF_BACKEND(ck_backend_refusals, check_refusals)
+
+/* ---- The list ------------------------------------------------------------ */
 
 /* A finding ends its group, since what comes later there builds on it. */
 const struct ck_test ck_tests[] = {
@@ -24,5 +53,20 @@ const struct ck_test ck_tests[] = {
     { "state", "snapshot", ATTENTION, false, false, ck_state_snapshot },
     { "state", "tenant", BLOCKS, false, false, ck_state_tenant },
     { "state", "random", BLOCKS, false, false, ck_state_random },
+    { "backend", "gemm", BACKEND, false, false, ck_backend_gemm },
+    { "backend", "rows", BACKEND, false, false, ck_backend_rows },
+    { "backend", "residual", BACKEND, false, false, ck_backend_residual },
+    { "backend", "sample", BACKEND, false, false, ck_backend_sample },
+    { "backend", "filters", BACKEND, false, false, ck_backend_filters },
+    { "backend", "verify", BACKEND, false, false, ck_backend_verify },
+    { "backend", "lossless", BACKEND, false, false, ck_backend_lossless },
+    { "backend", "device", BACKEND, false, false, ck_backend_device },
+    { "backend", "refusals", BACKEND, false, false, ck_backend_refusals },
+    { "parser", "cuts", PARSER, false, false, ck_parser_cuts },
+    { "parser", "random", PARSER, false, false, ck_parser_random },
+    { "parser", "sink", PARSER, false, false, ck_parser_sink },
+    { "parser", "streams", PARSER, false, false, ck_parser_streams },
+    { "parser", "linear", PARSER, false, false, ck_parser_linear },
+    { "parser", "render", PARSER, false, false, ck_parser_render },
 };
 const size_t ck_n_tests = sizeof ck_tests / sizeof *ck_tests;

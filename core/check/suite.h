@@ -67,7 +67,6 @@ void ck_memory_steps(const struct ck_subject *s);
 void ck_graph_repeat(const struct ck_subject *s);
 void ck_numbers_twin(const struct ck_subject *s);
 void ck_numbers_int4(const struct ck_subject *s);
-void ck_numbers_nan(const struct ck_subject *s);
 void ck_state_padding(const struct ck_subject *s);
 void ck_state_cuts(const struct ck_subject *s);
 void ck_state_accept(const struct ck_subject *s);
@@ -75,6 +74,13 @@ void ck_state_snapshot(const struct ck_subject *s);
 void ck_state_tenant(const struct ck_subject *s);
 void ck_state_random(const struct ck_subject *s);
 void ck_errors_block(const struct ck_subject *s);
+
+void ck_parser_cuts(const struct ck_subject *s);
+void ck_parser_random(const struct ck_subject *s);
+void ck_parser_sink(const struct ck_subject *s);
+void ck_parser_streams(const struct ck_subject *s);
+void ck_parser_linear(const struct ck_subject *s);
+void ck_parser_render(const struct ck_subject *s);
 
 /* ---- What they share ----------------------------------------------------- */
 

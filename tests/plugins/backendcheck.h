@@ -1,27 +1,17 @@
-/* Every operation of a backend on the host against plain double precision, at
- * awkward shapes.  Each check opens the plugin by itself. */
+/* The checks of backends, with the generator that those of this tree share. */
 #ifndef SEAM_TESTS_PLUGINS_BACKENDCHECK_H
 #define SEAM_TESTS_PLUGINS_BACKENDCHECK_H
 
+#include "core/check/backend.h"
+#include "plugins/common/rng.h"
 #include "testhost.h"
 
-struct backend_check {
-    const char *plugin;
-    double limit;  /* normalised error of products, norms and mixing          */
-    double sample; /* error of a log-probability; draws nearer than this to a
-                      boundary may fall on either side                        */
-};
+static inline void backend_draw(uint64_t seed, uint64_t counter, double u[2])
+{
+    struct seam_draw d = seam_draw(seed, counter);
 
-void check_gemm(const struct backend_check *c);
-void check_rows(const struct backend_check *c); /* embed, gather, norm, glu */
-void check_residual_ops(const struct backend_check *c);
-void check_sample(const struct backend_check *c);
-void check_sample_filters(const struct backend_check *c);
-void check_verify(const struct backend_check *c);
-/* Draws 10^5 pairs of tokens: their joint distribution is the target's. */
-void check_verify_lossless(const struct backend_check *c);
-void check_device(const struct backend_check *c);
-/* Arguments that do not fit are EINVAL or ENOTSUP with a text. */
-void check_refusals(const struct backend_check *c);
+    u[0] = d.u[0];
+    u[1] = d.u[1];
+}
 
 #endif

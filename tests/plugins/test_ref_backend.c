@@ -10,6 +10,7 @@ static const struct backend_check ref = {
     .plugin = "cpu_ref",
     .limit = 1e-6,
     .sample = 2e-6,
+    .draw = backend_draw,
 };
 
 Test(rng, is_philox)
