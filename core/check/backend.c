@@ -729,17 +729,17 @@ void check_sample(const struct backend_check *c)
         int32_t before = -1;
 
         if (i >= 7 && i <= 9) {
-            ck_require("B2", token[i] == -1, "row %u is not finite", i);
+            ck_require("B1", token[i] == -1, "row %u is not finite", i);
             continue;
         }
         oracle_filter(raw[i], VOCAB, &q, i, p);
-        ck_require("B2",
+        ck_require("B1",
                    may_be(c, p, q.seed[i], q.counter[i], token[i], c->sample),
                    "row %u: token %d", i, token[i]);
         for (uint32_t j = 0; j < VOCAB; j++)
             lse += exp(raw[i][j]);
         lse = log(lse);
-        ck_require("B2",
+        ck_require("B1",
                    fabs((logprob[i]) - (raw[i][token[i]] - lse)) <= c->sample,
                    "logprob[i] is not as expected");
         for (uint32_t k = 0; k < TOP; k++) {
@@ -748,17 +748,17 @@ void check_sample(const struct backend_check *c)
             for (int32_t j = 0; j < VOCAB; j++)
                 ahead += raw[i][j] > raw[i][id] ||
                          (raw[i][j] == raw[i][id] && j < id);
-            ck_require("B2", ahead == (int32_t)k, "row %u: top %u is %d", i, k,
+            ck_require("B1", ahead == (int32_t)k, "row %u: top %u is %d", i, k,
                        id);
-            ck_require("B2",
+            ck_require("B1",
                        fabs((top_lp[i * TOP + k]) - (raw[i][id] - lse)) <=
                            c->sample,
                        "top_lp[i * TOP + k] is not as expected");
-            ck_require("B2", id != before, "id is not as expected");
+            ck_require("B1", id != before, "id is not as expected");
             before = id;
         }
         if (i % 20 == 16) /* temperature 0 and a tie */
-            ck_require("B2", token[i] == 20, "token[i] is not as expected");
+            ck_require("B1", token[i] == 20, "token[i] is not as expected");
     }
     /* Without the optional outputs. */
     fill_logits(&l, &r, 3);
@@ -831,7 +831,7 @@ void check_sample_filters(const struct backend_check *c)
         double p[VOCAB];
 
         oracle_filter(copy[i], VOCAB, &q, i, p);
-        ck_require("B2",
+        ck_require("B1",
                    may_be(c, p, q.seed[i], q.counter[i], token[i], c->sample),
                    "row %u (filters %u): token %d", i, i % 64, token[i]);
     }
@@ -841,7 +841,7 @@ void check_sample_filters(const struct backend_check *c)
     a.n = 1;
     a.logits.shape[0] = 1;
     CALL(&b, b.ops->sample(b.self, &b.e, &a));
-    ck_require("B2", token[0] == -1, "token[0] is not as expected");
+    ck_require("B1", token[0] == -1, "token[0] is not as expected");
     /* Equal seed and counter, equal draw, wherever the row stands. */
     fill_logits(&l, &r, 1);
     row_copy(&l, 0, raw);
@@ -861,11 +861,11 @@ void check_sample_filters(const struct backend_check *c)
     CALL(&b, b.ops->sample(b.self, &b.e, &a));
     first = token[0];
     for (uint32_t i = 0; i < N; i += 2) {
-        ck_require("B2", token[i] == token[i + 1], "counter %u", i / 2);
+        ck_require("B1", token[i] == token[i + 1], "counter %u", i / 2);
         if (token[i] != first)
             first = -1;
     }
-    ck_require("B2", first == -1, "the counter has no effect");
+    ck_require("B1", first == -1, "the counter has no effect");
     filters_free(&q);
     mat_free(&l);
     free(token), free(copy);
@@ -960,9 +960,9 @@ void check_verify(const struct backend_check *c)
             while (stand < n_draft[i] &&
                    draft[i][stand] == token[i * WINDOW + (uint32_t)stand])
                 stand++;
-            ck_require("B3", kept[i] == stand + 1, "round %u sequence %u",
+            ck_require("B2", kept[i] == stand + 1, "round %u sequence %u",
                        round, i);
-            ck_require("B3", next[i] == token[i * WINDOW + (uint32_t)stand],
+            ck_require("B2", next[i] == token[i * WINDOW + (uint32_t)stand],
                        "round %u sequence %u: next %d, expected %d", round, i,
                        next[i], token[i * WINDOW + (uint32_t)stand]);
         }
@@ -983,7 +983,7 @@ void check_verify(const struct backend_check *c)
                 for (uint32_t v = 0; v < VOCAB; v++)
                     finite &= isfinite(raw[row][v]);
                 if (!finite) {
-                    ck_require("B3", (last && next[i] == -1),
+                    ck_require("B2", (last && next[i] == -1),
                                "round %u sequence %u: a row that is not finite",
                                round, i);
                     break;
@@ -993,7 +993,7 @@ void check_verify(const struct backend_check *c)
                     sum += p[v];
                 if (j == n_draft[i]) {
                     ck_require(
-                        "B3", may_be(c, p, seed, counter, next[i], c->sample),
+                        "B2", may_be(c, p, seed, counter, next[i], c->sample),
                         "round %u sequence %u: next %d", round, i, next[i]);
                     break;
                 }
@@ -1002,16 +1002,16 @@ void check_verify(const struct backend_check *c)
                     c->draw(seed, counter, u);
                 if (!last) { /* accepted */
                     ck_require(
-                        "B3", c->draw ? u[1] * 0.5 < x + c->sample : x > 0,
+                        "B2", c->draw ? u[1] * 0.5 < x + c->sample : x > 0,
                         "round %u sequence %u: draft %d stands", round, i, j);
                     continue;
                 }
-                ck_require("B3", !c->draw || u[1] * 0.5 >= x - c->sample,
+                ck_require("B2", !c->draw || u[1] * 0.5 >= x - c->sample,
                            "round %u sequence %u: draft %d falls", round, i, j);
                 for (uint32_t k = 0; k < QW; k++)
                     p[q_id[i][j][k]] =
                         fmax(0, p[q_id[i][j][k]] - q_p[i][j][k] * sum);
-                ck_require("B3",
+                ck_require("B2",
                            may_be(c, p, seed, counter, next[i], 10 * c->sample),
                            "round %u sequence %u: next %d", round, i, next[i]);
             }
@@ -1101,7 +1101,7 @@ void check_verify_lossless(const struct backend_check *c)
         for (uint32_t i = 0; i < N; i++) {
             int32_t t1 = kept[i] == 2 ? draft[i] : next[i];
 
-            ck_require("B3", (t1 >= 0 && t1 < V), "not so: t1 >= 0 && t1 < V");
+            ck_require("B2", (t1 >= 0 && t1 < V), "not so: t1 >= 0 && t1 < V");
             one[t1]++;
             if (kept[i] == 2) {
                 count[t1][next[i]]++;
@@ -1114,7 +1114,7 @@ void check_verify_lossless(const struct backend_check *c)
 
         chi += (one[i] - e) * (one[i] - e) / e;
     }
-    ck_require("B3", chi < chi_limit(V - 1), "first token: chi square %g", chi);
+    ck_require("B2", chi < chi_limit(V - 1), "first token: chi square %g", chi);
     chi = 0;
     sum = 0;
     for (uint32_t i = 0; i < V; i++) {
@@ -1129,12 +1129,12 @@ void check_verify_lossless(const struct backend_check *c)
         }
         sum += row > 0 ? V - 1 : 0;
     }
-    ck_require("B3", chi < chi_limit(sum), "second token: chi square %g", chi);
+    ck_require("B2", chi < chi_limit(sum), "second token: chi square %g", chi);
     /* As many drafts stand as can: sum min(p, q). */
     sum = 0;
     for (uint32_t k = 0; k < 3; k++)
         sum += fmin(p1[id_of[k]], q_of[k]);
-    ck_require("B3", fabs((pairs / (N * ROUNDS)) - (sum)) <= 0.01,
+    ck_require("B2", fabs((pairs / (N * ROUNDS)) - (sum)) <= 0.01,
                "accepted %g of %g", pairs / (N * ROUNDS), sum);
     filters_free(&q);
     mat_free(&l);
@@ -1152,20 +1152,20 @@ void check_device(const struct backend_check *c)
     struct be b;
 
     be_open(&b, c);
-    ck_require("B4", b.t->device(b.self, &d, &b.err) == SEAM_OK,
+    ck_require("B3", b.t->device(b.self, &d, &b.err) == SEAM_OK,
                "b.t->device(b.self, &d, &b.err) is not as expected");
-    ck_require("B4", d.ordinal == -1, "d.ordinal is not as expected");
-    ck_require("B4", d.size == sizeof d, "d.size is not as expected");
-    ck_require("B4", d.mem_bytes > 0, "d.mem_bytes is not as expected");
-    ck_require("B4", d.units > 0, "d.units is not as expected");
-    ck_require("B4", d.wave == 1, "d.wave is not as expected");
-    ck_require("B4", d.arch[0] != 0, "d.arch[0] is not as expected");
+    ck_require("B3", d.ordinal == -1, "d.ordinal is not as expected");
+    ck_require("B3", d.size == sizeof d, "d.size is not as expected");
+    ck_require("B3", d.mem_bytes > 0, "d.mem_bytes is not as expected");
+    ck_require("B3", d.units > 0, "d.units is not as expected");
+    ck_require("B3", d.wave == 1, "d.wave is not as expected");
+    ck_require("B3", d.arch[0] != 0, "d.arch[0] is not as expected");
     d.size = 8; /* an older host */
     d.ordinal = 7;
     d.arch[0] = 'x';
-    ck_require("B4", b.t->device(b.self, &d, &b.err) == SEAM_OK,
+    ck_require("B3", b.t->device(b.self, &d, &b.err) == SEAM_OK,
                "b.t->device(b.self, &d, &b.err) is not as expected");
-    ck_require("B4", (d.ordinal == -1 && d.arch[0] == 'x'),
+    ck_require("B3", (d.ordinal == -1 && d.arch[0] == 'x'),
                "not so: d.ordinal == -1 && d.arch[0] == 'x'");
     for (uint32_t k = 0; k < 3; k++) {
         static const uint64_t align[] = { 1, 256, 4096 };
@@ -1173,55 +1173,55 @@ void check_device(const struct backend_check *c)
                                          SEAM_MEM_DEVICE };
 
         ck_require(
-            "B4",
+            "B3",
             b.t->alloc(b.self, kind[k], 100 * k, align[k], &mem[k], &b.err) ==
                 SEAM_OK,
             "b.t->alloc(b.self, kind[k], 100 * k, align[k], &mem[k], &b.err) is not as expected");
-        ck_require("B4", (mem[k]) != NULL, "mem[k] is not as expected");
-        ck_require("B4", (uintptr_t)mem[k] % 64 == 0,
+        ck_require("B3", (mem[k]) != NULL, "mem[k] is not as expected");
+        ck_require("B3", (uintptr_t)mem[k] % 64 == 0,
                    "(uintptr_t)mem[k] %% 64 is not as expected");
-        ck_require("B4", (uintptr_t)mem[k] % align[k] == 0,
+        ck_require("B3", (uintptr_t)mem[k] % align[k] == 0,
                    "(uintptr_t)mem[k] %% align[k] is not as expected");
     }
-    ck_require("B4", b.t->stream_new(b.self, &stream, &b.err) == SEAM_OK,
+    ck_require("B3", b.t->stream_new(b.self, &stream, &b.err) == SEAM_OK,
                "b.t->stream_new(b.self, &stream, &b.err) is not as expected");
-    ck_require("B4", !stream, "stream NULL means: run now");
-    ck_require("B4", b.t->event_new(b.self, &event, &b.err) == SEAM_OK,
+    ck_require("B3", !stream, "stream NULL means: run now");
+    ck_require("B3", b.t->event_new(b.self, &event, &b.err) == SEAM_OK,
                "b.t->event_new(b.self, &event, &b.err) is not as expected");
     memset(src, 7, sizeof src);
     th_enter(b.h);
     ck_require(
-        "B4", b.t->fill(b.self, stream, dst, 9, 100, &b.err) == SEAM_OK,
+        "B3", b.t->fill(b.self, stream, dst, 9, 100, &b.err) == SEAM_OK,
         "b.t->fill(b.self, stream, dst, 9, 100, &b.err) is not as expected");
     ck_require(
-        "B4", b.t->copy(b.self, stream, dst + 1, src, 98, &b.err) == SEAM_OK,
+        "B3", b.t->copy(b.self, stream, dst + 1, src, 98, &b.err) == SEAM_OK,
         "b.t->copy(b.self, stream, dst + 1, src, 98, &b.err) is not as expected");
     ck_require(
-        "B4", (dst[0] == 9 && dst[1] == 7 && dst[98] == 7 && dst[99] == 9),
+        "B3", (dst[0] == 9 && dst[1] == 7 && dst[98] == 7 && dst[99] == 9),
         "not so: dst[0] == 9 && dst[1] == 7 && dst[98] == 7 && dst[99] == 9");
     ck_require(
-        "B4", b.t->copy(b.self, stream, NULL, NULL, 0, &b.err) == SEAM_OK,
+        "B3", b.t->copy(b.self, stream, NULL, NULL, 0, &b.err) == SEAM_OK,
         "b.t->copy(b.self, stream, NULL, NULL, 0, &b.err) is not as expected");
     ck_require(
-        "B4", b.t->event_record(b.self, event, stream, &b.err) == SEAM_OK,
+        "B3", b.t->event_record(b.self, event, stream, &b.err) == SEAM_OK,
         "b.t->event_record(b.self, event, stream, &b.err) is not as expected");
     ck_require(
-        "B4", b.t->event_join(b.self, event, stream, &b.err) == SEAM_OK,
+        "B3", b.t->event_join(b.self, event, stream, &b.err) == SEAM_OK,
         "b.t->event_join(b.self, event, stream, &b.err) is not as expected");
-    ck_require("B4", b.t->event_done(b.self, event, &b.err) == 1,
+    ck_require("B3", b.t->event_done(b.self, event, &b.err) == 1,
                "b.t->event_done(b.self, event, &b.err) is not as expected");
-    ck_require("B4", b.t->stream_wait(b.self, stream, &b.err) == SEAM_OK,
+    ck_require("B3", b.t->stream_wait(b.self, stream, &b.err) == SEAM_OK,
                "b.t->stream_wait(b.self, stream, &b.err) is not as expected");
     th_leave(b.h, "copy, fill and events");
     b.t->event_free(b.self, event);
     b.t->stream_free(b.self, stream);
     for (uint32_t k = 0; k < 3; k++)
         b.t->free(b.self, SEAM_MEM_HOST + k, mem[k]);
-    ck_require("B4", !b.t->capture_begin, "a CPU has no graphs");
+    ck_require("B3", !b.t->capture_begin, "a CPU has no graphs");
     ck_require(
-        "B4", (!b.t->capture_end && !b.t->graph_launch && !b.t->graph_free),
+        "B3", (!b.t->capture_end && !b.t->graph_launch && !b.t->graph_free),
         "not so: !b.t->capture_end && !b.t->graph_launch && !b.t->graph_free");
-    ck_require("B4", (!b.t->link && !b.ops->sum), "no groups, so no sum");
+    ck_require("B3", (!b.t->link && !b.ops->sum), "no groups, so no sum");
     be_close(&b);
 }
 
