@@ -33,16 +33,16 @@ int seam_checkpoint_open(struct seam_checkpoint **c, const char *dir,
 void seam_checkpoint_close(struct seam_checkpoint *c);
 
 const char *seam_checkpoint_dir(const struct seam_checkpoint *c);
-const struct seam_model_config *
-seam_checkpoint_config(const struct seam_checkpoint *c);
+const struct seam_model_config *seam_checkpoint_config(
+    const struct seam_checkpoint *c);
 /* text_config (or the root where it is flat), borrowed. */
 json_t *seam_checkpoint_text_config(const struct seam_checkpoint *c);
 
 /* One indexed tensor as stored; *data points into the mapping.  NULL: there is
  * none.  [any] */
-const struct seam_st_tensor *
-seam_checkpoint_find(const struct seam_checkpoint *c, const char *name,
-                     const unsigned char **data);
+const struct seam_st_tensor *seam_checkpoint_find(
+    const struct seam_checkpoint *c, const char *name,
+    const unsigned char **data);
 
 /* seam_host.weight for MEM_HOST: resolves "@embed", "@head", "@norm" and
  * "@layer.L.REST", module names (NAME.weight, with NAME.weight_scale_inv as
@@ -62,7 +62,7 @@ int seam_checkpoint_file(struct seam_checkpoint *c, const char *name,
 /* Totals for `seam inspect`. */
 struct seam_checkpoint_stats {
     uint64_t n_indexed, n_files, indexed_bytes, file_bytes;
-    uint64_t n_skipped;        /* vision tensors                              */
+    uint64_t n_skipped; /* vision tensors */
 };
 void seam_checkpoint_stats(const struct seam_checkpoint *c,
                            struct seam_checkpoint_stats *out);

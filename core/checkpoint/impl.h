@@ -12,21 +12,21 @@ struct seam_shard {
     char *name;
     struct seam_map map;
     struct seam_st_header h;
-    uint32_t slot; /* of the guard, if `watched`                             */
+    uint32_t slot; /* of the guard, if `watched` */
     bool watched;
 };
 
 /* An indexed tensor. */
 struct seam_entry {
-    const struct seam_st_tensor *t; /* in its shard's header                  */
+    const struct seam_st_tensor *t; /* in its shard's header */
     uint16_t shard;
-    bool used; /* the model has a place for it           */
+    bool used; /* the model has a place for it */
 };
 
 /* Memory handed out until the checkpoint is closed. */
 struct seam_keep {
     struct seam_keep *next;
-    char *name; /* of a cached side file, or NULL                        */
+    char *name; /* of a cached side file, or NULL */
     uint64_t bytes;
     unsigned char *p;
 };
@@ -37,12 +37,12 @@ struct seam_checkpoint {
     json_t *root;
     struct seam_model_config config;
     struct seam_shard *shard;
-    struct seam_entry *entry; /* [n] sorted by name                     */
+    struct seam_entry *entry; /* [n] sorted by name */
     uint32_t n_shards, n;
-    uint32_t n_skipped;      /* vision tensors                         */
-    void **copy;             /* [n] aligned copies, or NULL            */
-    struct seam_keep *files; /* side files                             */
-    struct seam_keep *zeros; /* arrays of v1 zero points               */
+    uint32_t n_skipped;      /* vision tensors */
+    void **copy;             /* [n] aligned copies, or NULL */
+    struct seam_keep *files; /* side files */
+    struct seam_keep *zeros; /* arrays of v1 zero points */
     bool warned_zero;
 };
 
@@ -51,7 +51,7 @@ int64_t seam_entry_find(const struct seam_checkpoint *c, const char *name);
 
 /* The three tensors of a quantised linear layer "NAME", as entries. */
 struct seam_gptq {
-    int64_t qweight, qzeros, scales, g_idx; /* g_idx may be -1                */
+    int64_t qweight, qzeros, scales, g_idx; /* g_idx may be -1 */
     int64_t n_out, n_in;
 };
 

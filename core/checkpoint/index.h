@@ -16,10 +16,10 @@ struct seam_index_entry {
 };
 
 struct seam_index {
-    struct seam_index_entry *e; /* [n] sorted by name                        */
+    struct seam_index_entry *e; /* [n] sorted by name */
     uint32_t n, n_files;
-    const char **file; /* [n_files] in order of appearance          */
-    char *text;        /* private: what name and file point into    */
+    const char **file; /* [n_files] in order of appearance */
+    char *text;        /* private: what name and file point into */
 };
 
 /* Takes over text[0, n], which is NUL-terminated heap memory; it is freed on

@@ -8,8 +8,8 @@
 #define SEAM_VISION "model.visual."
 
 enum seam_tensor_class {
-    SEAM_CLASS_PLAIN = 1, /* F32, F16 or BF16                                 */
-    SEAM_CLASS_LINEAR = 2 /* plain, or quantised: name lacks ".weight"        */
+    SEAM_CLASS_PLAIN = 1, /* F32, F16 or BF16 */
+    SEAM_CLASS_LINEAR = 2 /* plain, or quantised: name lacks ".weight" */
 };
 
 /* Part of the model, for reports. */
@@ -32,10 +32,10 @@ enum seam_part {
 };
 
 struct seam_expected {
-    const char *name; /* whole name; of a linear layer without ".weight"     */
-    uint8_t cls;      /* enum seam_tensor_class                              */
+    const char *name; /* whole name; of a linear layer without ".weight" */
+    uint8_t cls;      /* enum seam_tensor_class */
     uint8_t rank;
-    int64_t shape[3]; /* of a linear layer [n_out, n_in]                     */
+    int64_t shape[3]; /* of a linear layer [n_out, n_in] */
 };
 
 /* Calls fn for every tensor of the layers [from, to) and, with `ends`, for

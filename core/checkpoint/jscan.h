@@ -14,13 +14,13 @@
 
 #include "core/base/error.h"
 
-#define SEAM_JSCAN_DEPTH 64 /* of values that are skipped                     */
+#define SEAM_JSCAN_DEPTH 64 /* of values that are skipped */
 
 struct seam_jscan {
-    char *text; /* [n], overwritten by decoded strings                */
+    char *text; /* [n], overwritten by decoded strings */
     uint64_t n, at;
-    const char *what; /* file, for messages                                 */
-    const char *in;   /* tensor that is being read, or NULL                 */
+    const char *what; /* file, for messages */
+    const char *in;   /* tensor that is being read, or NULL */
     struct seam_error *err;
 };
 

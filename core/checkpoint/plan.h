@@ -11,12 +11,12 @@
  * in conv_dtype, the KDA matrix in state_dtype.  A cache_dtype of 8 bits means
  * the index keys alone, each with an F32 scale; the latent then stays BF16. */
 struct seam_plan {
-    uint64_t latent_per_token, index_per_token; /* all sparse layers          */
-    uint64_t per_token;                         /* their sum                  */
-    uint64_t per_token_mtp;                     /* with the MTP block         */
+    uint64_t latent_per_token, index_per_token; /* all sparse layers */
+    uint64_t per_token;                         /* their sum */
+    uint64_t per_token_mtp;                     /* with the MTP block */
     uint64_t kda_per_seq, conv_per_seq, ring_per_seq;
-    uint64_t per_seq;                           /* their sum                  */
-    uint64_t ring_mtp;                          /* more with the MTP block    */
+    uint64_t per_seq;  /* their sum */
+    uint64_t ring_mtp; /* more with the MTP block */
 };
 struct seam_plan seam_plan_of(const struct seam_model_config *m,
                               uint16_t cache_dtype, uint16_t conv_dtype,

@@ -8,18 +8,18 @@
 #define SEAM_ST_MAX_RANK 8
 
 struct seam_st_tensor {
-    const char *name;   /* NUL-terminated, in the header's memory             */
-    uint16_t dtype;     /* SEAM_F32, ... ; only what plugin.h names           */
-    uint16_t rank;      /* 0 .. SEAM_ST_MAX_RANK                              */
-    int64_t  shape[SEAM_ST_MAX_RANK];
-    uint64_t offset;    /* from the start of the file                         */
+    const char *name; /* NUL-terminated, in the header's memory */
+    uint16_t dtype;   /* SEAM_F32, ... ; only what plugin.h names */
+    uint16_t rank;    /* 0 .. SEAM_ST_MAX_RANK */
+    int64_t shape[SEAM_ST_MAX_RANK];
+    uint64_t offset; /* from the start of the file */
     uint64_t bytes;
 };
 
 struct seam_st_header {
-    struct seam_st_tensor *t; /* sorted by name                               */
+    struct seam_st_tensor *t; /* sorted by name */
     uint32_t n;
-    char *names;              /* private                                      */
+    char *names; /* private */
 };
 
 /* Parse the header of the file image p[0, have) of a file of file_bytes bytes

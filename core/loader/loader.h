@@ -14,20 +14,20 @@
 struct seam_loader;
 
 struct seam_loader_opts {
-    const char *plugin_dir;         /* where bare file names are found        */
-    const char *const *plugin_paths;/* folders that absolute names may be in  */
+    const char *plugin_dir;          /* where bare file names are found */
+    const char *const *plugin_paths; /* folders that absolute names may be in */
     size_t n_plugin_paths;
-    const char *gpu;                /* target of the device, or NULL: no GPU  */
+    const char *gpu; /* target of the device, or NULL: no GPU */
     const struct seam_log *log;
 };
 
 struct seam_want {
-    const char *name;   /* what the configuration calls it                    */
+    const char *name;   /* what the configuration calls it */
     const char *file;   /* bare name, or absolute within plugin_paths; NULL:
-                           "NAME.so"                                          */
-    const char *sha256; /* pin, or NULL with unpinned                         */
-    bool        unpinned;
-    uint16_t    kind;   /* SEAM_KIND_* expected                               */
+                           "NAME.so" */
+    const char *sha256; /* pin, or NULL with unpinned */
+    bool unpinned;
+    uint16_t kind; /* SEAM_KIND_* expected */
 };
 
 /* A loaded plugin.  plugin and the table of its kind are the host's zero-filled
@@ -36,16 +36,16 @@ struct seam_loaded {
     struct seam_plugin plugin;
     union {
         struct seam_backend backend;
-        struct seam_block   block;
-        struct seam_spec    spec;
-        struct seam_parser  parser;
-    } table;             /* plugin.table points here                          */
-    struct seam_ops ops; /* of a backend; table.backend.ops points here       */
-    char  sha256[65];    /* of the file, lower-case hex                       */
+        struct seam_block block;
+        struct seam_spec spec;
+        struct seam_parser parser;
+    } table;             /* plugin.table points here */
+    struct seam_ops ops; /* of a backend; table.backend.ops points here */
+    char sha256[65];     /* of the file, lower-case hex */
     bool pinned; /* the configuration gave that hash, and it is the one */
-    char *path;          /* absolute path of the file that was asked for      */
-    void *dl;            /* private                                           */
-    bool  inited;        /* private                                           */
+    char *path;  /* absolute path of the file that was asked for */
+    void *dl;    /* private */
+    bool inited; /* private */
 };
 
 /* Makes the private store (mode 0700, on a filesystem that allows execution) in

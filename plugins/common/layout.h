@@ -11,7 +11,7 @@
  * the last state is kept, in copy 0.  One copy is
  *   f32 S[n_heads][head_dim key][head_dim value]
  *   f32 window[conv - 1][3 * n_heads * head_dim]   the last inputs of the
- *       convolution, oldest first, channels q | k | v; zero before token 0    */
+ *       convolution, oldest first, channels q | k | v; zero before token 0 */
 #define SEAM_LAYOUT_KDA UINT64_C(0x6b64610000000001)
 
 /* sparse_mla: plane 0 "latent" has kv_lora values per token, F32 or BF16 (bf16
@@ -19,8 +19,8 @@
  * per kpool tokens, at record slot / kpool of the pool's last token.  One copy
  * of state, addressed by position, is
  *   f32 ring[ring_slots][2][index_dim]   the normed key, then the gate without
- *       ape, of position t at t % ring_slots                                  */
-#define SEAM_LAYOUT_SPARSE_MLA_F32 UINT64_C(0x736d6c6100000001)
+ *       ape, of position t at t % ring_slots */
+#define SEAM_LAYOUT_SPARSE_MLA_F32  UINT64_C(0x736d6c6100000001)
 #define SEAM_LAYOUT_SPARSE_MLA_BF16 UINT64_C(0x736d6c6100000002)
 
 /* Long enough that rejected tokens never overwrite what the next step reads. */

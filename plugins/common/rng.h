@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 struct seam_draw {
-    double u[2]; /* independent, uniform in [0, 1), multiples of 2^-53        */
+    double u[2]; /* independent, uniform in [0, 1), multiples of 2^-53 */
 };
 
 static inline void seam_philox(uint32_t x[4], uint32_t k0, uint32_t k1)
@@ -39,7 +39,7 @@ static inline void seam_philox(uint32_t x[4], uint32_t k0, uint32_t k1)
 
 static inline struct seam_draw seam_draw(uint64_t seed, uint64_t counter)
 {
-    uint32_t x[4] = {(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0};
+    uint32_t x[4] = { (uint32_t)counter, (uint32_t)(counter >> 32), 0, 0 };
     struct seam_draw d;
 
     seam_philox(x, (uint32_t)seed, (uint32_t)(seed >> 32));

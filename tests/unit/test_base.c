@@ -47,7 +47,7 @@ Test(num, parses_whole_strings_only)
 
 Test(num, nearest_name_only_when_near)
 {
-    static const char *const names[] = {"max_context", "threads", NULL};
+    static const char *const names[] = { "max_context", "threads", NULL };
 
     cr_expect_str_eq(seam_nearest("max_contxt", names), "max_context");
     cr_expect_null(seam_nearest("zzzzzz", names));
@@ -55,7 +55,7 @@ Test(num, nearest_name_only_when_near)
 
 Test(buf, quotes_json)
 {
-    struct seam_buf b = {0};
+    struct seam_buf b = { 0 };
 
     seam_buf_json(&b, "a\"\\\n\x01é", 7);
     cr_expect_str_eq(b.p, "\"a\\\"\\\\\\n\\u0001é\"");
@@ -73,7 +73,10 @@ Test(utf8, follows_the_standard_on_ill_formed_input)
     cr_expect_eq(seam_utf8_next("\xf0\x9f", 2, &cp, &len), SEAM_UTF8_MORE);
     cr_expect_eq(seam_utf8_next("\xed\xa0\x80", 3, &cp, &len), SEAM_UTF8_BAD);
     cr_expect_eq(len, 1);
-    cr_expect_eq(seam_utf8_next("\xf0\x9f" "a", 3, &cp, &len), SEAM_UTF8_BAD);
+    cr_expect_eq(seam_utf8_next("\xf0\x9f"
+                                "a",
+                                3, &cp, &len),
+                 SEAM_UTF8_BAD);
     cr_expect_eq(len, 2);
     cr_expect_not(seam_utf8_valid("\xc0\x80", 2));
     cr_expect_eq(seam_utf8_whole("ab\xe6\x9e", 4), 2);
@@ -84,7 +87,7 @@ Test(utf8, follows_the_standard_on_ill_formed_input)
 Test(json, refuses_duplicates_and_depth)
 {
     struct seam_error e;
-    struct seam_buf deep = {0};
+    struct seam_buf deep = { 0 };
     json_t *v;
 
     cr_expect_null(seam_json_parse("{\"a\":1,\n\"a\":2}", 14, "f", 0, &e));
