@@ -14,7 +14,7 @@ skip()
 
 command -v node >/dev/null || skip "Node.js is not installed"
 major=$(node -p 'process.versions.node.split(".")[0]')
-[ "$major" -ge 20 ] || skip "Node.js $major is installed, expected at least 20"
+[ "$major" -ge 18 ] || skip "Node.js $major is installed, expected at least 18"
 [ -f "$dir/node_modules/.package-lock.json" ] ||
     skip "the packages are not installed; run tests/node/setup.sh"
 exec node "$dir/$script" "$@"

@@ -11,6 +11,7 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { Tokenizer } from "@huggingface/tokenizers";
 
 const [dump, model] = process.argv.slice(2);
@@ -271,7 +272,8 @@ function sweepCases() {
 const dir = mkdtempSync(join(tmpdir(), "seam-tokenizer-"));
 try {
     const nano = join(model, "bf16", "tokenizer.json");
-    const small = join(import.meta.dirname, "..", "tokenizer", "small.json");
+    const small = fileURLToPath(
+        new URL("../tokenizer/small.json", import.meta.url));
     const classes = join(dir, "classes.json");
 
     findYoung(dir, nano);

@@ -5,8 +5,8 @@ import Anthropic from '@anthropic-ai/sdk';
 import { betaTool } from '@anthropic-ai/sdk/helpers/beta/json-schema';
 import { jsonSchemaOutputFormat } from '@anthropic-ai/sdk/helpers/json-schema';
 
-import { MODEL, PERSON, blocked, execute, serve, told, toolPrompt, until }
-    from './seam.mjs';
+import { MODEL, PERSON, blocked, callsEnforced, execute, serve, told,
+         toolPrompt, until } from './seam.mjs';
 
 const SMALL_TALK = {
     model: MODEL,
@@ -60,7 +60,7 @@ function callsOf(message) {
         .map((b) => ({ name: b.name, arguments: b.input }));
 }
 
-/* ---- Messages ------------------------------------------------------------- */
+/* ---- Messages ------------------------------------------------------------ */
 
 test('a message has thinking, text and usage', async () => {
     const m = await client.messages.create(SMALL_TALK);
@@ -208,7 +208,7 @@ test('models are listed in this API\'s shape', async () => {
     assert.deepEqual(ids, [MODEL]);
 });
 
-/* ---- Tools ---------------------------------------------------------------- */
+/* ---- Tools --------------------------------------------------------------- */
 
 for (const id of ['single-021', 'parallel-037'])
     for (const streamed of [false, true])
@@ -267,6 +267,23 @@ for (const stream of [false, true])
                     told(call.name, call.arguments)), textOf(last));
         });
 
+test('tool_choice any and tool yield a call', async (t) => {
+    if (!await callsEnforced(server))
+        return t.skip('a call that is asked for is not enforced');
+    const { tools } = request(toolPrompt('single-073'));
+
+    for (const choice of [{ type: 'any' },
+                          { type: 'tool', name: 'exchange' }]) {
+        const m = await client.messages.create(
+            { ...SMALL_TALK, max_tokens: 600, tools, tool_choice: choice });
+        const calls = callsOf(m);
+
+        assert.equal(m.stop_reason, 'tool_use');
+        assert.ok(calls.length > 0);
+        assert.ok(calls.every((c) => !choice.name || c.name === choice.name));
+    }
+});
+
 test('parse yields what the schema describes', async () => {
     const m = await client.messages.parse({
         ...SMALL_TALK,
@@ -278,7 +295,7 @@ test('parse yields what the schema describes', async () => {
     assert.ok(Number.isInteger(m.parsed_output.age));
 });
 
-/* ---- Leaving -------------------------------------------------------------- */
+/* ---- Leaving ------------------------------------------------------------- */
 
 test('an aborted stream frees its work', async () => {
     const stream = client.messages.stream(ENDLESS);
@@ -292,7 +309,7 @@ test('an aborted stream frees its work', async () => {
     await server.idle();
 });
 
-/* ---- Errors --------------------------------------------------------------- */
+/* ---- Errors -------------------------------------------------------------- */
 
 test('bad requests have a type and a message', async () => {
     for (const [change, about] of [[{ temperature: 9 }, /temperature/],
@@ -335,7 +352,7 @@ test('only the right key is let in, in either header', async () => {
     await guarded.stop();
 });
 
-/* ---- Retries -------------------------------------------------------------- */
+/* ---- Retries ------------------------------------------------------------- */
 
 test('a full queue is 429, and a retry gets through', async () => {
     const narrow = await blocked();

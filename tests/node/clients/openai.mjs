@@ -5,7 +5,7 @@ import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 
-import { ENDLESS, MODEL, blocked, callsOf, execute, serve, told,
+import { ENDLESS, MODEL, blocked, callsEnforced, callsOf, execute, serve, told,
          toolPrompt, toolRequest, until } from './seam.mjs';
 
 const SMALL_TALK = {
@@ -29,7 +29,7 @@ before(async () => {
 
 after(() => server.stop());
 
-/* ---- Chat ----------------------------------------------------------------- */
+/* ---- Chat ---------------------------------------------------------------- */
 
 test('a plain answer has text, reasoning and consistent usage', async () => {
     const answer = await client.chat.completions.create(SMALL_TALK);
@@ -142,7 +142,7 @@ test('a limit in the reasoning leaves null content and length', async () => {
     assert.equal(answer.usage.completion_tokens, 3);
 });
 
-/* ---- Tools ---------------------------------------------------------------- */
+/* ---- Tools --------------------------------------------------------------- */
 
 for (const id of ['single-021', 'parallel-037'])
     test(`${id}: calls, results and a final answer`, async () => {
@@ -229,7 +229,41 @@ test('tool_choice none yields no call', async () => {
     assert.notEqual(choice.finish_reason, 'tool_calls');
 });
 
-/* ---- Structured output ---------------------------------------------------- */
+// Small talk, which the model answers without a call unless it must make one.
+test('tool_choice required and named yield valid calls', async (t) => {
+    if (!await callsEnforced(server))
+        return t.skip('a call that is asked for is not enforced');
+    const { tools } = toolRequest(toolPrompt('single-073'));
+    const names = tools.map((tool) => tool.function.name);
+
+    for (const stream of [false, true])
+        for (const name of [null, 'exchange', names[1]]) {
+            const request = {
+                ...SMALL_TALK,
+                max_completion_tokens: 600,
+                tools,
+                tool_choice: name ? { type: 'function', function: { name } }
+                                  : 'required',
+            };
+            const [choice] = (stream
+                ? await client.chat.completions.stream(request)
+                    .finalChatCompletion()
+                : await client.chat.completions.create(request)).choices;
+            const calls = callsOf(choice.message);
+
+            assert.equal(choice.finish_reason, 'tool_calls');
+            assert.ok(calls.length > 0);
+            for (const call of calls) {
+                const { parameters } = tools[names.indexOf(call.name)].function;
+
+                assert.ok(!name || call.name === name);
+                for (const key of parameters.required ?? [])
+                    assert.ok(key in call.arguments, key);
+            }
+        }
+});
+
+/* ---- Structured output --------------------------------------------------- */
 
 test('json_object yields an object', async () => {
     const answer = await client.chat.completions.create(
@@ -275,7 +309,7 @@ test('parse tells an answer that the limit cut from a whole one', async () => {
         }), OpenAI.LengthFinishReasonError);
 });
 
-/* ---- Completions and models ----------------------------------------------- */
+/* ---- Completions and models ---------------------------------------------- */
 
 test('echo repeats the prompt, with its log probabilities', async () => {
     const prompt = 'The function returns';
@@ -317,7 +351,7 @@ test('the model is listed and found', async () => {
         OpenAI.NotFoundError);
 });
 
-/* ---- Leaving -------------------------------------------------------------- */
+/* ---- Leaving ------------------------------------------------------------- */
 
 test('an aborted stream frees its work', async () => {
     const cancelled = await server.metric('seam_requests_cancelled_total');
@@ -345,7 +379,7 @@ test('an aborted plain request frees its work', async () => {
     await server.idle();
 });
 
-/* ---- Errors --------------------------------------------------------------- */
+/* ---- Errors -------------------------------------------------------------- */
 
 test('a bad field is named', async () => {
     for (const [field, value] of [['temperature', 9], ['top_p', 'high'],
@@ -397,7 +431,7 @@ test('only the right key is let in', async () => {
     await guarded.stop();
 });
 
-/* ---- Retries -------------------------------------------------------------- */
+/* ---- Retries ------------------------------------------------------------- */
 
 test('a full queue is 429, and a retry gets through', async () => {
     const narrow = await blocked();

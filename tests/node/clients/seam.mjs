@@ -231,7 +231,7 @@ export function callsOf(message) {
     }));
 }
 
-/* ---- Tools that the prompts call ------------------------------------------ */
+/* ---- Tools that the prompts call ----------------------------------------- */
 
 const CITIES = {
     Dazotir: { temperature: 21, condition: 'sunny' },
@@ -269,4 +269,14 @@ export function execute(name, args) {
 
 export function told(name, args) {
     return TOOLS[name](args)[1];
+}
+
+// Whether tool_choice binds the model; if not, an answer says so.
+export async function callsEnforced(server) {
+    const { tools, messages } = toolRequest(toolPrompt('single-060'));
+    const answer = await server.post('/v1/chat/completions',
+        { messages, tools, tool_choice: 'required', max_tokens: 1 });
+
+    return !(answer.headers.get('x-seam-ignored') ?? '')
+        .includes('tool_choice');
 }

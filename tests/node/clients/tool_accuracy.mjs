@@ -1,9 +1,9 @@
 // Tool calls over HTTP against the reference's figures.
 //
 // All prompts of models/nano/eval_tools.jsonl, greedy, with several requests in
-// flight, once as one answer and once streamed.  The share of exact answers must
-// be within 1.5 points of what models/nano/REFERENCE.md states for w4a16, and a
-// stream, joined, must be the answer that is not streamed.
+// flight, once as one answer and once streamed.  The share of exact answers
+// must be within 1.5 points of what models/nano/REFERENCE.md states for w4a16,
+// and a stream, joined, must be the answer that is not streamed.
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
 
