@@ -56,12 +56,55 @@ static int chat_no_memory(struct seam_api_error *e)
 
 /* ---- The prompt ---------------------------------------------------------- */
 
+/* A prompt of more bytes than the context could hold, were all its tokens the
+ * longest there are, is refused untokenised, but none of less than this. */
+#define COUNT_BYTES (256u << 10)
+
 struct render {
     struct seam_encoder enc;
     struct seam_buf *text;
     struct seam_ids *ids;
     struct seam_error err;
+    uint64_t bytes, limit; /* so far; 0: not known yet                        */
+    uint32_t context;
+    bool too_long;
 };
+
+/* Bytes that may be tokenised: beyond them no prompt fits. */
+static uint64_t render_limit(const struct seam_tokenizer *t, uint32_t context)
+{
+    uint64_t longest = 1, limit;
+    struct seam_str s;
+
+    for (uint32_t id = 0; id < seam_tokenizer_size(t); id++)
+        if (seam_tokenizer_bytes(t, (int32_t)id, &s) && s.n > longest)
+            longest = s.n;
+    limit = longest * context;
+    return limit > COUNT_BYTES ? limit : COUNT_BYTES;
+}
+
+/* True when n more bytes make the prompt too long for any context. */
+static bool render_is_too_long(struct render *r, uint64_t n)
+{
+    r->bytes += n;
+    if (r->bytes <= COUNT_BYTES || r->bytes <= r->context)
+        return false;
+    if (!r->limit)
+        r->limit = render_limit(r->enc.t, r->context);
+    r->too_long = r->bytes > r->limit;
+    return r->too_long;
+}
+
+static int chat_too_long(struct seam_api_error *e, uint32_t max,
+                         const char *field, const char *relation, uint64_t n)
+{
+    return seam_api_fail(e, 400, "context_length_exceeded", field,
+                         "This model's maximum context length is %u tokens. "
+                         "However, the prompt has %s%llu %s.",
+                         max, relation, (unsigned long long)n,
+                         *relation ? "bytes, more than that can hold"
+                                   : "tokens");
+}
 
 static int render_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
                         uint64_t n)
@@ -73,6 +116,8 @@ static int render_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
         seam_buf_add(r->text, p, n);
     if (!r->ids)
         return 0;
+    if (render_is_too_long(r, n))
+        return SEAM_EDATA;
     if (kind == SEAM_EV_SPECIAL)
         return seam_encoder_special(&r->enc, p, n, &r->err);
     return seam_encoder_text(&r->enc, p, n);
@@ -84,7 +129,9 @@ int seam_chat_render(struct seam_engine *engine, struct seam_str text,
 {
     void *self;
     const struct seam_parser *parser = seam_engine_parser(engine, &self);
-    struct render r = { .text = prompt, .ids = ids };
+    struct render r = { .text = prompt,
+                        .ids = ids,
+                        .context = seam_engine_max_context(engine) };
     struct seam_sink sink = { .ctx = &r, .event = render_event };
     struct seam_error err = { 0 };
     int rc;
@@ -103,6 +150,8 @@ int seam_chat_render(struct seam_engine *engine, struct seam_str text,
     seam_encoder_release(&r.enc);
     if (rc == SEAM_ENOMEM)
         return chat_no_memory(e);
+    if (rc && r.too_long)
+        return chat_too_long(e, r.context, "messages", "at least ", r.bytes);
     if (rc && r.err.text[0]) /* a control token the tokenizer lacks */
         return seam_api_fail(e, 500, NULL, NULL,
                              "the prompt could not be "
@@ -171,6 +220,11 @@ static int chat_encode_prompt(struct seam_chat *c, const json_t *v,
     int rc = 0;
 
     if (json_is_string(v)) {
+        struct render r = { .enc = { .t = c->tok },
+                            .context = seam_engine_max_context(c->engine) };
+
+        if (render_is_too_long(&r, json_string_length(v)))
+            return chat_too_long(e, r.context, "prompt", "at least ", r.bytes);
         rc = seam_tokenizer_encode(c->tok, json_string_value(v),
                                    json_string_length(v), true, ids, &err);
         if (rc == SEAM_ENOMEM)
@@ -217,10 +271,7 @@ static int chat_check_length(const struct seam_chat *c,
         if (!c->prompt[i].n)
             return seam_api_invalid(e, field, "the prompt is empty");
         if (c->prompt[i].n >= max)
-            return seam_api_fail(e, 400, "context_length_exceeded", field,
-                                 "This model's maximum context length is %u "
-                                 "tokens. However, the prompt has %zu tokens.",
-                                 max, c->prompt[i].n);
+            return chat_too_long(e, max, field, "", c->prompt[i].n);
     }
     return 0;
 }

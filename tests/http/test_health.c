@@ -276,11 +276,13 @@ Test(health, stopping_cuts_streams)
     client_put_post(&c, CHAT, ask(body, sizeof body, 1, "\"stream\":true"));
     client_stream(&c, &r);
     reply_release(&r);
-    fixture_close(&f); /* returns, although the engine never moved */
+    seam_server_stop(f.server); /* returns, although the engine never moved */
+    f.server = NULL;
     while (client_more(&c))
         ;
     cr_expect_null(c.in.p ? strstr(c.in.p, "[DONE]") : NULL);
     client_close(&c);
+    fixture_close(&f);
 }
 
 /* ---- CF-2 ---------------------------------------------------------------- */

@@ -317,6 +317,33 @@ Test(ht5, never_drops_a_token_of_the_prompt)
     fixture_close(&f);
 }
 
+Test(ht5, does_not_tokenise_what_cannot_fit)
+{
+    struct fixture f;
+    struct seam_buf b = { 0 };
+    struct reply r;
+
+    open_tight(&f);
+    client_post(f.url, "/v1/completions",
+                filled(&b, "{\"prompt\":\"%s\"%s}", 1 << 20, ""), &r);
+    cr_expect_eq(r.status, 400);
+    cr_expect_not_null(strstr(r.body.p, "has at least 1048576 bytes"), "%s",
+                       r.body.p);
+    reply_release(&r);
+    client_post(f.url, "/v1/chat/completions",
+                filled(&b,
+                       "{\"messages\":[{\"role\":\"user\",\"content\":"
+                       "\"%s\"}]%s}",
+                       1 << 20, ""),
+                &r);
+    cr_expect_eq(r.status, 400);
+    cr_expect_str_eq(json_string_value(reply_at(&r, "error", "code", NULL)),
+                     "context_length_exceeded");
+    reply_release(&r);
+    seam_buf_release(&b);
+    fixture_close(&f);
+}
+
 Test(ht5, checks_chats_before_the_first_byte_of_a_stream)
 {
     struct fixture f;
