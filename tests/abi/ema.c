@@ -106,8 +106,10 @@ static int ema_forward(void *self, const struct seam_exec *e,
     struct ema *m = self;
     const struct seam_step *s = b->step;
     int64_t end = s->q_start[s->n_seqs];
-    (void)e;
 
+    if (b->layer >= m->layers || b->x.dtype != SEAM_F32 ||
+        b->y.dtype != SEAM_F32 || (uint64_t)b->x.shape[1] != m->d)
+        return fail(e->err, SEAM_EINVAL, "ema: forward expects rows of d F32");
     for (uint32_t i = 0; i < s->n_seqs; i++) {
         int32_t row = s->state_row[i], t0 = s->q_start[i];
         uint32_t w = (uint32_t)(s->q_start[i + 1] - t0);
