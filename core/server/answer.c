@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/json.h"
+#include "core/server/constraint.h"
 
 const char *seam_fingerprint(void)
 {
@@ -79,6 +80,7 @@ int seam_answer_open(struct seam_answer *a, struct seam_http *h,
     }
     seam_id_make(a->id, id_prefix);
     a->created = time(NULL);
+    seam_constraint_note(seam_server_engine(h->s), &a->r);
     if (a->r.ignored.n) {
         seam_http_add(h, "X-Seam-Ignored", a->r.ignored.p);
         seam_log(h->s->log, SEAM_LOG_DEBUG, "server",

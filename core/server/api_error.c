@@ -62,6 +62,29 @@ int seam_api_invalid(struct seam_api_error *e, const char *param,
     return -1;
 }
 
+int seam_api_fail_path(struct seam_api_error *e, const char *code,
+                       const char *param, const char *text)
+{
+    static const char *const fields[] = { "messages",  "tools",
+                                          "functions", "response_format",
+                                          "grammar",   NULL };
+    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz_"), end;
+    char path[sizeof e->param];
+    bool known = false;
+
+    for (const char *const *f = fields; *f; f++)
+        known = known || (n == strlen(*f) && !memcmp(text, *f, n));
+    if (!known || !text[n] || !strchr(".[:", text[n]))
+        return seam_api_fail(e, 400, code, param, "%s", text);
+    /* Too long a path is cut to the field; keys in it may hold anything. */
+    end = strcspn(text, ":");
+    if (text[end] && end < sizeof path)
+        n = end;
+    memcpy(path, text, n);
+    path[n] = 0;
+    return seam_api_fail(e, 400, code, path, "%s", text);
+}
+
 const char *seam_api_type(int status)
 {
     switch (status) {

@@ -27,6 +27,11 @@ __attribute__((format(printf, 5, 6))) int seam_api_fail(
 __attribute__((format(printf, 3, 4))) int seam_api_invalid(
     struct seam_api_error *e, const char *param, const char *fmt, ...);
 
+/* 400 with text, whose path becomes the parameter when it begins with one:
+ * "messages[0].role: reason".  param is the field at fault if it does not. */
+int seam_api_fail_path(struct seam_api_error *e, const char *code,
+                       const char *param, const char *text);
+
 /* The "type" that goes with a status, for the OpenAI and Anthropic shapes. */
 const char *seam_api_type(int status);
 const char *seam_api_type_anthropic(int status);

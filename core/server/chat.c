@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/server/constraint.h"
+#include "core/server/tools.h"
 
 /* How long to wait for one choice while others may have tokens. */
 #define TURN_MS 5
@@ -32,7 +33,7 @@ struct choice {
 
 struct seam_chat {
     struct seam_engine *engine;
-    struct seam_grammar *grammar; /* what the answer has to be, or NULL */
+    struct seam_constraint constraint;
     const struct seam_tokenizer *tok;
     const struct seam_parser *parser;
     void *parser_self;
@@ -157,9 +158,9 @@ int seam_chat_render(struct seam_engine *engine, struct seam_str text,
                              "the prompt could not be "
                              "tokenised: %s",
                              r.err.text);
+    /* The parser's message begins with the path in what it was given. */
     if (rc)
-        return seam_api_fail(e, 400, "invalid_value", "messages",
-                             "the messages cannot be rendered: %s", err.text);
+        return seam_api_fail_path(e, "invalid_value", "messages", err.text);
     return 0;
 }
 
@@ -662,8 +663,10 @@ static int chat_submit(struct seam_chat *c, struct choice *ch, uint64_t seed,
         .want_logprobs = r->logprobs,
         .n_top = r->top_logprobs,
         .prompt_logprobs = r->echo && r->logprobs,
-        .grammar = c->grammar,
-        .grammar_after = seam_constraint_after(c->engine, ids->v, ids->n),
+        .grammar = c->constraint.grammar,
+        .grammar_after = c->constraint.whole
+                             ? -1
+                             : seam_constraint_after(c->engine, ids->v, ids->n),
     };
     struct seam_error err = { 0 };
     int rc = seam_gen_submit(c->engine, &p, &ch->gen, &err);
@@ -701,57 +704,26 @@ static int chat_open_stream(struct choice *ch, struct seam_api_error *e)
     if (c->tools)
         o.tools = (struct seam_str){ c->tools, strlen(c->tools) };
     if (c->parser->open(c->parser_self, &o, &sink, &ch->stream, &err))
-        return seam_api_fail(e, 400, "invalid_value", "tools",
-                             "the tools cannot be used: %s", err.text);
+        return seam_api_fail_path(e, "invalid_value", "tools", err.text);
     return 0;
 }
 
-static const char *chat_tool_name(const json_t *tool)
+/* The tools that may be called, as JSON for the parser; NULL without any. */
+static int chat_tools(struct seam_chat *c, struct seam_api_error *e)
 {
-    const json_t *f = json_object_get(tool, "function");
+    json_t *list;
 
-    return json_string_value(
-        json_object_get(json_is_object(f) ? f : tool, "name"));
-}
-
-static bool chat_names(const json_t *allowed, const json_t *tool)
-{
-    const char *name = chat_tool_name(tool), *other;
-    const json_t *a;
-    size_t i;
-
-    json_array_foreach(allowed, i, a)
-    {
-        other = chat_tool_name(a);
-        if (name && other && !strcmp(name, other))
-            return true;
+    if (c->r->kind != SEAM_REQUEST_CHAT || !c->r->has_tools)
+        return 0;
+    list = seam_tools_callable(c->r);
+    if (json_array_size(list))
+        c->tools = json_dumps(list, JSON_COMPACT);
+    if (!list || (json_array_size(list) && !c->tools)) {
+        json_decref(list);
+        return chat_no_memory(e);
     }
-    return false;
-}
-
-/* The tools that may be called, as JSON for the parser; NULL without any.  A
- * tool_choice of allowed_tools leaves out the others. */
-static char *chat_tools(const struct seam_request *r)
-{
-    const json_t *all = json_object_get(r->body, "tools");
-    const json_t *functions = json_object_get(r->body, "functions");
-    const json_t *choice = json_object_get(r->body, "tool_choice");
-    const json_t *allowed = json_object_get(choice, "allowed_tools");
-    json_t *list = json_array(), *tool;
-    char *text;
-    size_t i;
-
-    if (!json_is_object(allowed))
-        allowed = choice; /* the flat form */
-    allowed = json_object_get(allowed, "tools");
-    if (!json_array_size(all))
-        all = functions;
-    json_array_foreach(all, i, tool) if (!json_is_array(allowed) ||
-                                         chat_names(allowed, tool))
-        json_array_append(list, tool);
-    text = json_array_size(list) ? json_dumps(list, JSON_COMPACT) : NULL;
     json_decref(list);
-    return text;
+    return 0;
 }
 
 static int chat_choices(struct seam_chat *c, struct seam_api_error *e)
@@ -795,13 +767,15 @@ int seam_chat_open(struct seam_chat **out, struct seam_engine *engine,
     c->tok = seam_engine_tokenizer(engine);
     c->parser = seam_engine_parser(engine, &c->parser_self);
     c->eos = seam_engine_eos(engine, &c->n_eos);
-    if (r->kind == SEAM_REQUEST_CHAT && r->has_tools)
-        c->tools = chat_tools(r);
-    rc = seam_constraint_make(engine, r, &c->grammar, e);
+    rc = chat_tools(c, e);
     if (!rc)
         rc = chat_prompts(c, text, e);
     if (!rc)
         rc = chat_check_length(c, e);
+    /* Only a chat has calls, and it has one prompt. */
+    if (!rc)
+        rc = seam_constraint_make(engine, r, c->prompt->v, c->prompt->n,
+                                  &c->constraint, e);
     if (!rc)
         rc = chat_choices(c, e);
     if (rc) {
@@ -854,7 +828,7 @@ void seam_chat_free(struct seam_chat *c)
         seam_ids_release(&c->prompt[i]);
     free(c->prompt);
     seam_buf_release(&c->prompt_text);
-    seam_grammar_unref(c->grammar);
+    seam_grammar_unref(c->constraint.grammar);
     free(c->tools);
     free(c);
 }

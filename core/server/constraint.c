@@ -1,50 +1,278 @@
 #include "core/server/constraint.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/base/json.h"
+#include "core/server/tools.h"
+
+/* Schemas that a parser may send. */
+#define MAX_SCHEMAS 65536
+
+static const struct seam_grammar_opts compact = {
+    .flags = SEAM_GRAMMAR_COMPACT,
+};
+
+static int no_memory(struct seam_api_error *e)
+{
+    return seam_api_fail(e, 503, "overloaded", NULL, "no memory");
+}
+
 /* The message of a refusal, with the path that begins it as the parameter. */
-static int constraint_refuse(const struct seam_error *err,
+static int constraint_refuse(const char *param, int rc, const char *text,
                              struct seam_api_error *e)
 {
-    const char *colon = strchr(err->text, ':');
-    char param[96] = "response_format";
-
-    if (err->code == SEAM_ENOMEM)
-        return seam_api_fail(e, 500, NULL, NULL, "out of memory");
-    if (colon && (size_t)(colon - err->text) < sizeof param &&
-        !strncmp(err->text, param, strlen(param))) {
-        memcpy(param, err->text, (size_t)(colon - err->text));
-        param[colon - err->text] = 0;
-    }
-    return seam_api_fail(e, 400, "unsupported_value", param, "%s", err->text);
+    if (rc == SEAM_ENOMEM)
+        return no_memory(e);
+    return seam_api_fail_path(e, "unsupported_value", param, text);
 }
 
-int seam_constraint_make(const struct seam_engine *engine,
-                         const struct seam_request *r, struct seam_grammar **g,
+/* ---- Calls --------------------------------------------------------------- */
+
+/* A grammar on its way from the parser. */
+struct calls {
+    const struct seam_request *r;
+    json_t *tools; /* those that the parser was given */
+    struct seam_buf text;
+    struct schema {
+        char name[16];
+        struct seam_buf where, text;
+        json_t *v;
+    } * schema; /* [n] */
+    uint32_t n, cap;
+    struct seam_grammar_import *import; /* [n] */
+};
+
+static void calls_release(struct calls *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        seam_buf_release(&c->schema[i].where);
+        seam_buf_release(&c->schema[i].text);
+        json_decref(c->schema[i].v);
+    }
+    free(c->schema);
+    free(c->import);
+    seam_buf_release(&c->text);
+    json_decref(c->tools);
+}
+
+/* "tools[2].function" of the list given to the parser, as the client has it. */
+static void calls_path(const struct calls *c, const char *path,
+                       struct seam_buf *out)
+{
+    size_t n = 0, i = 0;
+
+    if (!strncmp(path, "tools[", 6)) {
+        for (n = 6; path[n] >= '0' && path[n] <= '9' && n < 16; n++)
+            i = 10 * i + (size_t)(path[n] - '0');
+        seam_buf_fmt(out, "%s[%zu", seam_tools_field(c->r),
+                     seam_tools_place(c->r, c->tools, i));
+    }
+    seam_buf_str(out, path + n);
+}
+
+static int calls_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
+                       uint64_t n)
+{
+    struct calls *c = ctx;
+    struct seam_buf *b;
+
+    if (kind == SEAM_EV_TEXT) {
+        seam_buf_add(&c->text, p, n);
+        return c->text.failed ? SEAM_ENOMEM : 0;
+    }
+    if ((kind != SEAM_EV_TOOL_NAME && kind != SEAM_EV_TOOL_ARGS) ||
+        index > c->n || index >= MAX_SCHEMAS)
+        return SEAM_EINVAL;
+    if (index == c->cap) {
+        uint32_t cap = c->cap ? 2 * c->cap : 16;
+        struct schema *more = realloc(c->schema, cap * sizeof *more);
+
+        if (!more)
+            return SEAM_ENOMEM;
+        c->schema = more;
+        c->cap = cap;
+    }
+    if (index == c->n) {
+        c->schema[index] = (struct schema){ .v = NULL };
+        snprintf(c->schema[index].name, sizeof c->schema[index].name, "s%u",
+                 index);
+        c->n++;
+    }
+    b = kind == SEAM_EV_TOOL_NAME ? &c->schema[index].where
+                                  : &c->schema[index].text;
+    seam_buf_add(b, p, n);
+    return b->failed ? SEAM_ENOMEM : 0;
+}
+
+/* The schemas as the compiler wants them. */
+static int calls_import(struct calls *c, struct seam_error *err)
+{
+    c->import = calloc(c->n ? c->n : 1, sizeof *c->import);
+    if (!c->import)
+        return seam_fail(err, SEAM_ENOMEM, "no memory");
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct schema *s = &c->schema[i];
+        struct seam_buf where = { 0 };
+
+        calls_path(c, s->where.n ? s->where.p : "tools", &where);
+        seam_buf_release(&s->where);
+        s->where = where;
+        if (where.failed)
+            return seam_fail(err, SEAM_ENOMEM, "no memory");
+        s->v = seam_json_parse(s->text.p, s->text.n, "schema",
+                               SEAM_JSON_BIG_INT, err);
+        if (!s->v)
+            return err->code;
+        c->import[i] = (struct seam_grammar_import){ .name = s->name,
+                                                     .schema = s->v,
+                                                     .where = s->where.p };
+    }
+    return 0;
+}
+
+/* Leave only the tool that tool_choice, or function_call, names. */
+static int calls_name(struct calls *c)
+{
+    const json_t *choice = json_object_get(c->r->body, "tool_choice");
+    json_t *one = json_array();
+    const char *want;
+    json_t *tool;
+    size_t i;
+
+    if (!json_is_object(choice))
+        choice = json_object_get(c->r->body, "function_call");
+    want = seam_tool_name(choice);
+    json_array_foreach(c->tools, i, tool)
+    {
+        const char *name = seam_tool_name(tool);
+
+        if (want && name && !strcmp(want, name) && one)
+            json_array_append(one, tool);
+    }
+    json_decref(c->tools);
+    c->tools = one;
+    return json_array_size(one) ? 0 : SEAM_ENOMEM;
+}
+
+static const struct seam_call_grammar *calls_extension(
+    const struct seam_engine *engine)
+{
+    const struct seam_loaded *p = seam_engine_plugin(engine, SEAM_ROLE_PARSER);
+    const struct seam_call_grammar *x =
+        p && p->plugin.extension ? p->plugin.extension("call_grammar/1") : NULL;
+
+    return x && SEAM_HAS(x, write) ? x : NULL;
+}
+
+static bool is_strict(const json_t *tools)
+{
+    const json_t *tool;
+    size_t i;
+
+    json_array_foreach(tools, i, tool)
+    {
+        if (json_is_true(json_object_get(seam_tool_function(tool), "strict")) ||
+            json_is_true(json_object_get(tool, "strict")))
+            return true;
+    }
+    return false;
+}
+
+static bool is_forced(const struct seam_request *r)
+{
+    return r->tool_choice == SEAM_TOOLS_REQUIRED ||
+           r->tool_choice == SEAM_TOOLS_NAMED;
+}
+
+static int calls_compile(const struct seam_engine *engine, struct calls *c,
+                         uint32_t flags, struct seam_grammar **g,
                          struct seam_api_error *e)
 {
-    const struct seam_vocab *v = seam_engine_vocabulary(engine);
-    const json_t *format = json_object_get(r->body, "response_format");
-    const char *type = json_string_value(json_object_get(format, "type"));
-    struct seam_error err;
-    int rc;
+    const struct seam_call_grammar *x = calls_extension(engine);
+    struct seam_sink sink = { .ctx = c, .event = calls_event };
+    char *tools = json_dumps(c->tools, JSON_COMPACT);
+    struct seam_error err = { 0 };
+    struct seam_buf text = { 0 };
+    void *self;
+    int rc = SEAM_ENOMEM;
 
-    *g = NULL;
-    if (!type || !strcmp(type, "text"))
+    seam_engine_parser(engine, &self);
+    if (tools)
+        rc = x->write(self, (struct seam_str){ tools, strlen(tools) }, flags,
+                      &sink, &err);
+    free(tools);
+    if (rc == SEAM_EINVAL)
+        return seam_api_fail(e, 500, NULL, NULL,
+                             "the parser plugin's grammar of calls cannot be "
+                             "used");
+    if (!rc)
+        rc = calls_import(c, &err);
+    if (!rc)
+        rc = seam_grammar_text(g, seam_engine_vocabulary(engine), c->text.p,
+                               c->text.n, "tools", c->import, c->n, &compact,
+                               &err);
+    if (!rc)
         return 0;
-    if (r->has_tools && r->tool_choice != SEAM_TOOLS_NONE)
-        return seam_api_fail(e, 400, "unsupported_value", "response_format",
-                             "response_format cannot be combined with tools "
-                             "that may be called");
-    if (!strcmp(type, "json_object"))
-        rc = seam_grammar_object(g, v, NULL, &err);
+    /* What the parser says is of its list; imports were told their paths. */
+    if (c->import)
+        seam_buf_str(&text, err.text);
     else
-        rc = seam_grammar_schema(
-            g, v,
-            json_object_get(json_object_get(format, "json_schema"), "schema"),
-            "response_format.json_schema.schema", NULL, &err);
-    return rc ? constraint_refuse(&err, e) : 0;
+        calls_path(c, err.text, &text);
+    rc = constraint_refuse(seam_tools_field(c->r),
+                           text.failed ? SEAM_ENOMEM : rc, text.p ? text.p : "",
+                           e);
+    seam_buf_release(&text);
+    return rc;
 }
+
+static int calls_make(const struct seam_engine *engine,
+                      const struct seam_request *r, bool thinking,
+                      struct seam_grammar **g, struct seam_api_error *e)
+{
+    const struct seam_loaded *p = seam_engine_plugin(engine, SEAM_ROLE_PARSER);
+    bool named = r->tool_choice == SEAM_TOOLS_NAMED, forced = is_forced(r);
+    struct calls c = { .r = r, .tools = seam_tools_callable(r) };
+    uint32_t flags = (thinking ? SEAM_CALLS_THINK : 0) |
+                     (forced ? SEAM_CALLS_MUST : 0) |
+                     (named || !r->parallel_calls ? SEAM_CALLS_ONE : 0);
+    int rc = 0;
+
+    if (!c.tools || (named && calls_name(&c)))
+        rc = no_memory(e);
+    else if (!forced && (!calls_extension(engine) || !is_strict(c.tools)))
+        rc = 0; /* the model is free */
+    else if (!json_array_size(c.tools))
+        rc = seam_api_invalid(e, "tool_choice",
+                              "tool_choice asks for a call but allows none of "
+                              "the tools");
+    else if (!calls_extension(engine))
+        rc = seam_api_fail(e, 400, "unsupported_value", "tool_choice",
+                           "tool_choice cannot be enforced: the parser plugin "
+                           "%s does not say how its model writes calls",
+                           p ? p->plugin.ident.name : "");
+    else
+        rc = calls_compile(engine, &c, flags, g, e);
+    calls_release(&c);
+    return rc;
+}
+
+void seam_constraint_note(const struct seam_engine *engine,
+                          struct seam_request *r)
+{
+    json_t *tools;
+
+    if (!r->has_tools || r->tool_choice == SEAM_TOOLS_NONE ||
+        calls_extension(engine))
+        return;
+    tools = seam_tools_callable(r);
+    if (is_strict(tools))
+        seam_request_ignore(r, "tools.strict");
+    json_decref(tools);
+}
+
+/* ---- Text ---------------------------------------------------------------- */
 
 int32_t seam_constraint_after(const struct seam_engine *engine,
                               const int32_t *prompt, size_t n)
@@ -64,4 +292,52 @@ int32_t seam_constraint_after(const struct seam_engine *engine,
             return -1;
     }
     return -1;
+}
+
+int seam_constraint_make(const struct seam_engine *engine,
+                         const struct seam_request *r, const int32_t *prompt,
+                         size_t n_prompt, struct seam_constraint *c,
+                         struct seam_api_error *e)
+{
+    const struct seam_vocab *v = seam_engine_vocabulary(engine);
+    const json_t *format = json_object_get(r->body, "response_format");
+    const json_t *text = json_object_get(r->body, "grammar");
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const char *field = json_is_string(text) ? "grammar" : "response_format";
+    bool calls = r->has_tools && r->tool_choice != SEAM_TOOLS_NONE;
+    struct seam_error err = { 0 };
+    int rc;
+
+    *c = (struct seam_constraint){ .grammar = NULL };
+    if (type && !strcmp(type, "text"))
+        type = NULL;
+    if (!type && !json_is_string(text)) {
+        /* Reasoning could call a tool or end the answer. */
+        c->whole = true;
+        return calls ? calls_make(
+                           engine, r,
+                           seam_constraint_after(engine, prompt, n_prompt) >= 0,
+                           &c->grammar, e)
+                     : 0;
+    }
+    if (calls)
+        return seam_api_fail(e, 400, "unsupported_value", field,
+                             "%s cannot be combined with tools that may be "
+                             "called",
+                             field);
+    if (type && json_is_string(text))
+        return seam_api_fail(e, 400, "unsupported_value", field,
+                             "grammar cannot be combined with response_format");
+    if (!type)
+        rc = seam_grammar_text(&c->grammar, v, json_string_value(text),
+                               json_string_length(text), field, NULL, 0, NULL,
+                               &err);
+    else if (!strcmp(type, "json_object"))
+        rc = seam_grammar_object(&c->grammar, v, NULL, &err);
+    else
+        rc = seam_grammar_schema(
+            &c->grammar, v,
+            json_object_get(json_object_get(format, "json_schema"), "schema"),
+            "response_format.json_schema.schema", NULL, &err);
+    return rc ? constraint_refuse(field, rc, err.text, e) : 0;
 }

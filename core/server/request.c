@@ -433,6 +433,14 @@ static int field_response_format(struct parse *p, const char *name,
     return 0;
 }
 
+/* Its text is for the grammar's compiler to judge. */
+static int field_grammar(struct parse *p, const char *name, const json_t *v)
+{
+    if (!json_is_string(v))
+        return seam_api_invalid(p->e, name, "%s must be a string", name);
+    return 0;
+}
+
 static int field_modalities(struct parse *p, const char *name, const json_t *v)
 {
     if (json_array_size(v) == 1 && json_is_string(json_array_get(v, 0)) &&
@@ -628,6 +636,7 @@ static const struct field FIELDS[] = {
     { "function_call",         CHAT, RULE_OWN, field_function_call, 0 },
     { "parallel_tool_calls",   CHAT, RULE_BOOL, NULL, AT(parallel_calls) },
     { "response_format",       BOTH, RULE_OWN, field_response_format, 0 },
+    { "grammar",               BOTH, RULE_OWN, field_grammar, 0 },
     { "modalities",            CHAT, RULE_OWN, field_modalities, 0 },
     { "reasoning_effort",      CHAT, RULE_OWN, field_effort, 0 },
     { "reasoning",             CHAT, RULE_OWN, field_reasoning, 0 },
@@ -651,7 +660,6 @@ static const struct field FIELDS[] = {
     { "prompt_logprobs",       BOTH, RULE_REFUSE, NULL, 0 },
     { "logits_processors",     BOTH, RULE_REFUSE, NULL, 0 },
     { "lora",                  BOTH, RULE_REFUSE, NULL, 0 },
-    { "grammar",               BOTH, RULE_REFUSE, NULL, 0 },
     { "json_schema",           BOTH, RULE_REFUSE, NULL, 0 },
     { "regex",                 BOTH, RULE_REFUSE, NULL, 0 },
     { "ebnf",                  BOTH, RULE_REFUSE, NULL, 0 },
@@ -733,9 +741,6 @@ static int request_together(struct parse *p)
         return seam_api_invalid(p->e, "tool_choice",
                                 "tool_choice asks for a call but there are no "
                                 "tools");
-    if (r->tool_choice == SEAM_TOOLS_REQUIRED ||
-        r->tool_choice == SEAM_TOOLS_NAMED)
-        seam_request_ignore(r, "tool_choice");
     if (r->kind == SEAM_REQUEST_COMPLETION && !r->max_tokens)
         r->max_tokens = 16;
     return 0;

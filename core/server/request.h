@@ -23,7 +23,7 @@ enum seam_request_kind { SEAM_REQUEST_CHAT = 1, SEAM_REQUEST_COMPLETION = 2 };
 enum seam_tool_choice {
     SEAM_TOOLS_AUTO = 1,
     SEAM_TOOLS_NONE = 2,
-    SEAM_TOOLS_REQUIRED = 3, /* asked of the model, not enforced              */
+    SEAM_TOOLS_REQUIRED = 3,
     SEAM_TOOLS_NAMED = 4
 };
 

@@ -729,6 +729,37 @@ struct seam_trace {
                              const struct seam_tensor *t));
 };
 
+/* ---- Extension "call_grammar/1" ----------------------------------------- */
+
+enum {
+    SEAM_CALLS_ONE   = 1, /* at most one call                                */
+    SEAM_CALLS_MUST  = 2, /* at least one, and nothing but calls             */
+    SEAM_CALLS_THINK = 4  /* the prompt leaves reasoning open, it comes first */
+};
+
+/* How a parser's model writes its calls, as a grammar: a parser plugin that
+ * offers "call_grammar/1" makes tool_choice required and named possible, and
+ * strict tools.  What the grammar allows, the plugin's own streams must read as
+ * calls whose arguments conform to the schemas. */
+struct seam_call_grammar {
+    uint32_t size;
+    uint32_t reserved;
+    /* Write the grammar of an answer with calls of the tools, a JSON list.
+     * Events:
+     *   TEXT       next bytes of the grammar, in the server's text notation
+     *   TOOL_NAME  where JSON schema number `index` stands in tools, such as
+     *              "tools[0].function.parameters.properties.city"
+     *   TOOL_ARGS  that schema; the grammar refers to it as @sINDEX, or as
+     *              @value(sINDEX) where a string stands without quotes
+     * Schemas are numbered from 0.  Without SEAM_CALLS_MUST there is text before,
+     * between and after the calls, and only tools that say "strict": true are
+     * held to their schemas.  EDATA: what a tool asks for cannot be written so;
+     * the message is "PATH: reason".  ENOMEM, or what the sink returned.
+     * [any] */
+    int (*write)(void *self, struct seam_str tools, uint32_t flags,
+                 const struct seam_sink *out, struct seam_error *err);
+};
+
 /* ---- The plugin --------------------------------------------------------- */
 
 enum {

@@ -331,6 +331,14 @@ AT(seam_trace, size, 0, 4);
 AT(seam_trace, reserved, 4, 4);
 AT(seam_trace, set, 8, 8);
 
+SIZE(seam_call_grammar, 16);
+AT(seam_call_grammar, size, 0, 4);
+AT(seam_call_grammar, reserved, 4, 4);
+AT(seam_call_grammar, write, 8, 8);
+IS(SEAM_CALLS_ONE, 1);
+IS(SEAM_CALLS_MUST, 2);
+IS(SEAM_CALLS_THINK, 4);
+
 SIZE(seam_ident, 512);
 AT(seam_ident, magic, 0, 8);
 AT(seam_ident, abi_major, 8, 2);

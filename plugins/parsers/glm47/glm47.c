@@ -1,5 +1,6 @@
 /* The parser of the GLM 4.7 and 5 families: prompts in their chat format, and
  * their output taken apart while it comes. */
+#include "calls.h"
 #include "glm.h"
 #include "stream.h"
 
@@ -36,4 +37,5 @@ const struct seam_plugin seam_plugin_entry = {
     .init = glm47_init,
     .create = glm47_create,
     .destroy = glm_destroy,
+    .extension = glm_extension,
 };

@@ -150,9 +150,8 @@ static const struct jt_value *pointer_step(const struct jt_value *v,
     return v;
 }
 
-/* "#" or "#/...", within the parameters document; NULL for anything else. */
-static const struct jt_value *pointer(const struct jt_value *root,
-                                      struct seam_str ref, bool *no_memory)
+const struct jt_value *glm_pointer(const struct jt_value *root,
+                                   struct seam_str ref, bool *no_memory)
 {
     const struct jt_value *v = root;
     size_t at = 1;
@@ -207,7 +206,8 @@ static uint32_t types_of_inner(struct walk *w, const struct jt_value *s)
         types = meet(types, type_listed(w, v));
     v = jt_get(s, "$ref");
     if (jt_is(v, JT_STRING))
-        types = meet(types, types_of(w, pointer(w->root, v->s, &w->no_memory)));
+        types =
+            meet(types, types_of(w, glm_pointer(w->root, v->s, &w->no_memory)));
     types = meet(types, types_any(w, jt_get(s, "anyOf")));
     types = meet(types, types_any(w, jt_get(s, "oneOf")));
     list = jt_get(s, "allOf");
@@ -257,7 +257,8 @@ int glm_properties(const struct jt_value *params, const struct jt_value **out)
             break;
         }
         ref = jt_get(s, "$ref");
-        s = jt_is(ref, JT_STRING) ? pointer(params, ref->s, &no_memory) : NULL;
+        s = jt_is(ref, JT_STRING) ? glm_pointer(params, ref->s, &no_memory)
+                                  : NULL;
     }
     return no_memory ? SEAM_ENOMEM : SEAM_OK;
 }
@@ -275,6 +276,132 @@ struct glm_param glm_param_of(const struct jt_value *root,
     p.no_memory = w.no_memory;
     p.raw_string = p.types == TYPE_STRING && !w.listed_other && !w.gave_up;
     return p;
+}
+
+/* ---- Exactness ----------------------------------------------------------- */
+
+/* A walk over the keywords that say which values a parameter may have. */
+struct exact {
+    const struct jt_value *root;
+    const struct jt_value *path[MAX_DEPTH];
+    uint32_t depth, steps;
+    bool typed;  /* types are named                                        */
+    bool listed; /* values are listed                                      */
+    bool other;  /* ... some of them no strings                            */
+    bool twin;   /* a listed string reads as another JSON value            */
+    bool format;
+    bool bound;   /* values that are no strings are restricted otherwise   */
+    bool unknown; /* too much, circular, or out of memory                  */
+};
+
+static bool is_one_of(struct seam_str key, const char *const *list)
+{
+    while (*list && !text_is(key, *list))
+        list++;
+    return *list != NULL;
+}
+
+static void exact_listed(struct exact *x, const struct jt_value *v)
+{
+    int kind;
+
+    x->listed = true;
+    if (v->kind != JT_STRING) {
+        x->other = true;
+        return;
+    }
+    kind = jt_check(text_trim(v->s), NULL);
+    if (kind < 0)
+        x->unknown = true;
+    if (kind && kind != JT_STRING)
+        x->twin = true;
+}
+
+static void exact_walk(struct exact *x, const struct jt_value *s);
+
+static void exact_member(struct exact *x, const struct jt_value *m)
+{
+    static const char *const neutral[] = {
+        "minLength",   "maxLength", "pattern",     "title",
+        "description", "default",   "examples",    "$schema",
+        "$id",         "$comment",  "$defs",       "deprecated",
+        "readOnly",    "writeOnly", "definitions", NULL
+    };
+    static const char *const lists[] = { "anyOf", "oneOf", "allOf", NULL };
+    bool no_memory = false;
+
+    if (is_one_of(m->key, neutral))
+        return;
+    if (text_is(m->key, "type")) {
+        x->typed = true;
+    } else if (text_is(m->key, "format")) {
+        x->format = true;
+    } else if (text_is(m->key, "const")) {
+        exact_listed(x, m);
+    } else if (text_is(m->key, "enum") && m->kind == JT_ARRAY) {
+        for (const struct jt_value *v = m->first; v; v = v->next)
+            exact_listed(x, v);
+    } else if (is_one_of(m->key, lists) && m->kind == JT_ARRAY) {
+        for (const struct jt_value *v = m->first; v; v = v->next)
+            exact_walk(x, v);
+    } else if (text_is(m->key, "$ref") && m->kind == JT_STRING) {
+        exact_walk(x, glm_pointer(x->root, m->s, &no_memory));
+        x->unknown = x->unknown || no_memory;
+    } else {
+        x->bound = true;
+    }
+}
+
+static void exact_walk(struct exact *x, const struct jt_value *s)
+{
+    if (jt_is(s, JT_TRUE) || x->unknown)
+        return;
+    if (!jt_is(s, JT_OBJECT) || ++x->steps > MAX_STEPS || x->depth == MAX_DEPTH)
+        x->unknown = true;
+    for (uint32_t i = 0; i < x->depth; i++)
+        if (x->path[i] == s)
+            x->unknown = true;
+    if (x->unknown)
+        return;
+    x->path[x->depth++] = s;
+    for (const struct jt_value *m = s->first; m; m = m->next)
+        exact_member(x, m);
+    x->depth--;
+}
+
+/* Does the schema itself list all values? */
+static bool is_list(const struct glm_param *p)
+{
+    const struct jt_value *s = p->schema;
+    bool no_memory = false;
+
+    for (int i = 0; i < MAX_DEPTH && jt_is(s, JT_OBJECT); i++) {
+        if (jt_get(s, "const") || jt_is(jt_get(s, "enum"), JT_ARRAY))
+            return true;
+        s = jt_get(s, "$ref");
+        s = jt_is(s, JT_STRING) ? glm_pointer(p->root, s->s, &no_memory) : NULL;
+    }
+    return false;
+}
+
+bool glm_param_exact(const struct glm_param *p)
+{
+    struct exact x = { .root = p->root };
+
+    if (p->no_memory)
+        return false;
+    if (p->raw_string || !p->schema)
+        return true;
+    exact_walk(&x, p->schema);
+    if (x.unknown || x.twin)
+        return false;
+    if (is_list(p) || (p->types && !(p->types & TYPE_STRING)))
+        return true;
+    /* Text that looks like another value is read as that, and has to be one. */
+    if (x.bound || x.other ||
+        (x.format && (!p->types || (p->types & TYPE_NUMBER))))
+        return false;
+    return p->types || !x.typed;
 }
 
 /* ---- Helpers ------------------------------------------------------------- */

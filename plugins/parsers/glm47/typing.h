@@ -24,6 +24,17 @@ struct glm_param glm_param_of(const struct jt_value *root,
 void glm_value(const struct glm_param *param, struct seam_str raw,
                struct tbuf *out);
 
+/* Is every value that conforms to the parameter's schema, written into a call
+ * with a string as it stands, read back by glm_value as one that conforms?
+ * False also where that cannot be told: for a string in union with what is
+ * further restricted, since such text may look like either. */
+bool glm_param_exact(const struct glm_param *param);
+
+/* What "#" or "#/..." leads to within the document root; NULL for anything
+ * else.  Sets *no_memory, or leaves it. */
+const struct jt_value *glm_pointer(const struct jt_value *root,
+                                   struct seam_str ref, bool *no_memory);
+
 /* properties of a parameters document, which may itself be a $ref; NULL when it
  * declares none.  ENOMEM. */
 int glm_properties(const struct jt_value *params, const struct jt_value **out);

@@ -7,6 +7,7 @@
  * 3.9.  Prompts and the typing of values are shared with glm47. */
 #include <stdlib.h>
 
+#include "calls.h"
 #include "glm.h"
 #include "markers.h"
 #include "plugin_util.h"
@@ -603,4 +604,5 @@ const struct seam_plugin seam_plugin_entry = {
     .init = ref_init,
     .create = ref_create,
     .destroy = glm_destroy,
+    .extension = glm_extension,
 };

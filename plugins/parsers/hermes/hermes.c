@@ -8,6 +8,7 @@
  * arguments are sent as they were written. */
 #include <stdlib.h>
 
+#include "calls.h"
 #include "chat_out.h"
 #include "chat_request.h"
 #include "marker.h"
@@ -587,6 +588,24 @@ static const struct seam_parser table = {
     .close = stream_close,
 };
 
+static int calls_write(void *self, struct seam_str tools_json, uint32_t flags,
+                       const struct seam_sink *out, struct seam_error *err)
+{
+    const struct hermes *h = self;
+
+    return hermes_calls_write(h->tag_tokens, tools_json, flags, out, err);
+}
+
+static const void *hermes_extension(const char *id)
+{
+    static const struct seam_call_grammar calls = {
+        .size = sizeof(struct seam_call_grammar),
+        .write = calls_write,
+    };
+
+    return strcmp(id, "call_grammar/1") ? NULL : &calls;
+}
+
 const struct seam_plugin seam_plugin_entry = {
     .ident = { SEAM_IDENT(SEAM_KIND_PARSER, struct seam_parser),
                .flags = SEAM_PLUGIN_UNLOADABLE, .name = "hermes",
@@ -595,4 +614,5 @@ const struct seam_plugin seam_plugin_entry = {
     .init = hermes_init,
     .create = hermes_create,
     .destroy = hermes_destroy,
+    .extension = hermes_extension,
 };

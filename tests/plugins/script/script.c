@@ -105,6 +105,25 @@ static int32_t scripted(const struct script *s, uint64_t seed, uint64_t counter)
     return l->id[counter];
 }
 
+/* id, or where row i of a mask forbids it the next that is allowed. */
+static int32_t permitted(const struct seam_sample *a, uint32_t i, int32_t id)
+{
+    const struct seam_filter *f = &a->filter;
+    uint32_t n = (uint32_t)a->logits.shape[1];
+    const uint32_t *row;
+
+    if (id < 0 || !f->mask || !f->mask_row || f->mask_row[i] < 0)
+        return id;
+    row = f->mask + (uint64_t)f->mask_row[i] * ((n + 31) / 32);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t x = ((uint32_t)id + k) % n;
+
+        if (row[x / 32] >> (x % 32) & 1)
+            return (int32_t)x;
+    }
+    return id;
+}
+
 static int ops_sample(void *be, const struct seam_exec *e,
                       const struct seam_sample *a)
 {
@@ -122,6 +141,7 @@ static int ops_sample(void *be, const struct seam_exec *e,
             return plug_fail(e->err, SEAM_EDATA, "script: told to fail");
         if (id == FAIL_DEVICE)
             return plug_fail(e->err, SEAM_EDEVICE, "script: told to be lost");
+        id = permitted(a, i, id);
         a->token[i] = id;
         if (a->logprob)
             a->logprob[i] = -0.125f * (float)(counter % 8);
