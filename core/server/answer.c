@@ -22,13 +22,17 @@ const char *seam_finish_name(enum seam_finish f)
 
 void seam_answer_limits(struct seam_http *h, struct seam_request_limits *l)
 {
-    struct seam_server *s = h->s;
+    const struct seam_config *c = h->s->config;
+    struct seam_engine *e = seam_server_engine(h->s);
 
-    l->vocab = seam_engine_vocab(seam_server_engine(s));
-    l->max_n = s->config->server.max_n < SEAM_MAX_N
-                   ? (uint32_t)s->config->server.max_n
-                   : SEAM_MAX_N;
-    seam_engine_defaults(seam_server_engine(s), &l->temperature, &l->top_p);
+    *l = (struct seam_request_limits){
+        .vocab = seam_engine_vocab(e),
+        .max_n = c->server.max_n < SEAM_MAX_N ? (uint32_t)c->server.max_n
+                                              : SEAM_MAX_N,
+        /* OpenAI allows 4; Anthropic names no limit. */
+        .max_stops = h->api == SEAM_API_ANTHROPIC ? SEAM_MAX_STOPS : 4,
+    };
+    seam_engine_defaults(e, &l->temperature, &l->top_p);
 }
 
 int seam_answer_model(struct seam_http *h, const char *name, const char **out,
