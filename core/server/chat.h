@@ -1,6 +1,6 @@
-/* From a checked request to text, reasoning and calls: render, tokenise, submit,
- * and for each token: stop ids, bytes, UTF-8, the parser, stop strings (chat
- * spec 5.5).  Used by every generating route and by `seam run`.
+/* From a checked request to text, reasoning and calls: render, tokenise,
+ * submit, and for each token: stop ids, bytes, UTF-8, the parser, stop strings
+ * (chat spec 5.5).  Used by every generating route and by `seam run`.
  *
  * The answer is a sequence of events to a sink, the same whether it is streamed
  * or collected. */
@@ -68,8 +68,9 @@ struct seam_chat_sink {
 };
 
 /* Render and tokenise r, check its length and submit all its choices.  r must
- * live until seam_chat_free. `text` is the request as JSON text for the parser's
- * render (unused for completions).  Submits nothing on failure. [any] */
+ * live until seam_chat_free. `text` is the request as JSON text for the
+ * parser's render (unused for completions).  Submits nothing on failure.
+ * [any] */
 int seam_chat_open(struct seam_chat **c, struct seam_engine *engine,
                    const struct seam_request *r, struct seam_str text,
                    struct seam_api_error *e);

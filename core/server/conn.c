@@ -23,8 +23,8 @@
 #define LINGER_MS    1000
 #define LINGER_BYTES (4u << 20)
 
-/* How long a connection may take to say something before it can be given up, and
- * how often one is while workers are short. */
+/* How long a connection may take to say something before it can be given up,
+ * and how often one is while workers are short. */
 #define NEWCOMER_MS 500
 #define TIGHT_MS    50
 
@@ -37,6 +37,7 @@ struct seam_conns {
     pthread_mutex_t lock; /* list, count, phases and deadlines          */
     pthread_cond_t wake;  /* the monitor: an earlier deadline, or stop  */
     struct seam_conn *head;
+    uint64_t next_ns; /* when the monitor looks again; 0: when it is woken   */
     uint32_t count;
     _Atomic uint32_t busy;
     _Atomic bool stopping;
@@ -257,6 +258,7 @@ static void *conn_monitor(void *arg)
             if (!next || next > now + TIGHT_MS * 1000000u)
                 next = now + TIGHT_MS * 1000000u;
         }
+        cs->next_ns = next;
         if (next) {
             struct timespec t = { .tv_sec = (time_t)(next / 1000000000u),
                                   .tv_nsec = (long)(next % 1000000000u) };
@@ -411,7 +413,8 @@ void seam_conn_enter(struct seam_conns *cs, struct seam_conn *c,
         c->since_ns = now;
     c->phase = phase;
     c->deadline_ns = timeout_ms ? now + timeout_ms * 1000000u : 0;
-    if (timeout_ms)
+    /* Most deadlines are never met, and lie behind another. */
+    if (c->deadline_ns && (!cs->next_ns || c->deadline_ns < cs->next_ns))
         pthread_cond_signal(&cs->wake);
     pthread_mutex_unlock(&cs->lock);
 }

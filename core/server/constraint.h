@@ -1,6 +1,6 @@
 /* What a request demands of the form of its answer, as a grammar:
- * response_format json_object and json_schema, grammar, tool_choice required and
- * named, tools that say "strict". */
+ * response_format json_object and json_schema, grammar, tool_choice required
+ * and named, tools that say "strict". */
 #ifndef SEAM_SERVER_CONSTRAINT_H
 #define SEAM_SERVER_CONSTRAINT_H
 

@@ -1,10 +1,10 @@
 /* Where a request ends: the checks that CivetWeb leaves out.
  *
  * CivetWeb takes the first of two lengths, lets chunking win over a length,
- * ignores what its header parser cannot read (a 65th header, a folded line), and
- * accepts bare line feeds, blanks before a colon and signed lengths.  Whoever
- * stands in front of us may read the same bytes otherwise, so all of that is
- * refused and the connection closed. */
+ * ignores what its header parser cannot read (a 65th header, a folded line),
+ * and accepts bare line feeds, blanks before a colon and signed lengths.
+ * Whoever stands in front of us may read the same bytes otherwise, so all of
+ * that is refused and the connection closed. */
 #ifndef SEAM_SERVER_FRAME_H
 #define SEAM_SERVER_FRAME_H
 
@@ -16,7 +16,8 @@
 
 struct mg_request_info;
 
-/* CivetWeb's buffer for request heads, and the largest head that is accepted. */
+/* CivetWeb's buffer for request heads, and the largest head that is
+ * accepted. */
 #define SEAM_HEAD_BUFFER 32768
 #define SEAM_HEAD_MAX    16384
 

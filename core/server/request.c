@@ -585,9 +585,8 @@ static int field_function_call(struct parse *p, const char *name,
 enum rule {
     RULE_OWN = 1,    /* check() decides                                      */
     RULE_BOOL = 2,   /* a bool, stored at `at` when that is not 0            */
-    RULE_IGNORE = 3, /* any value, no effect                                 */
-    RULE_REFUSE = 4, /* changes results and is not supported                 */
-    RULE_FALSE = 5   /* the same, but false asks for nothing                 */
+    RULE_REFUSE = 3, /* changes results and is not supported                 */
+    RULE_FALSE = 4   /* the same, but false asks for nothing                 */
 };
 
 struct field {
@@ -705,8 +704,6 @@ static int request_apply(struct parse *p, const struct field *f,
         if (json_is_false(v))
             return 0;
         break;
-    case RULE_IGNORE:
-        return 0;
     case RULE_REFUSE:
         break;
     }

@@ -1,8 +1,8 @@
 /* What a request body asks for, checked field by field (docs/api.md).
  *
  * A field we know with a wrong type or range is refused by name; so is one that
- * would change the result and is not supported.  null stands for absent, 5.0 for
- * 5.  Everything else is ignored and listed. */
+ * would change the result and is not supported.  null stands for absent, 5.0
+ * for 5.  Everything else is ignored and listed. */
 #ifndef SEAM_SERVER_REQUEST_H
 #define SEAM_SERVER_REQUEST_H
 

@@ -1,9 +1,10 @@
 /* Sockets, CivetWeb and the dispatch of requests.
  *
- * The listening socket is ours, since CivetWeb says of a failed bind only that it
- * failed.  It is started on a port of its own on loopback, and then our socket
- * takes that one's place under the same descriptor.  All requests arrive in begin_request, so that nothing of
- * CivetWeb's own file serving is ever reached. */
+ * The listening socket is ours, since CivetWeb says of a failed bind only that
+ * it failed.  It is started on a port of its own on loopback, and then our
+ * socket takes that one's place under the same descriptor.  All requests arrive
+ * in begin_request, so that nothing of CivetWeb's own file serving is ever
+ * reached. */
 #include "core/server/server.h"
 
 #include <arpa/inet.h>
@@ -229,8 +230,9 @@ static int server_prime(uint16_t port, uint32_t workers, struct seam_error *err)
     return rc;
 }
 
-/* Put our listening socket where CivetWeb's is.  Its master thread sleeps on the
- * old one: a connection there wakes it, and one on ours makes it look up. */
+/* Put our listening socket where CivetWeb's is.  Its master thread sleeps on
+ * the old one: a connection there wakes it, and one on ours makes it look
+ * up. */
 static int server_take_over(struct seam_server *s, const struct address *a,
                             uint32_t workers, struct seam_error *err)
 {

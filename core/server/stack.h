@@ -1,8 +1,8 @@
 /* A thread lent for its stack.
  *
- * CivetWeb's workers have 100 KiB, fixed when the library was compiled; rendering
- * a deeply nested request, or compiling its schema, wants more.  A worker that
- * has received a request runs it on a companion and waits. */
+ * CivetWeb's workers have 100 KiB, fixed when the library was compiled;
+ * rendering a deeply nested request, or compiling its schema, wants more.  A
+ * worker that has received a request runs it on a companion and waits. */
 #ifndef SEAM_SERVER_STACK_H
 #define SEAM_SERVER_STACK_H
 

@@ -23,8 +23,8 @@ struct seam_worker {
     struct seam_stack *stack; /* on which it runs them */
 };
 
-/* Enough for the deepest request that is accepted, several times over, and for a
- * build with sanitizers. */
+/* Enough for the deepest request that is accepted, several times over, and for
+ * a build with sanitizers. */
 #define SEAM_REQUEST_STACK (2u << 20)
 
 struct seam_server {
@@ -43,7 +43,6 @@ struct seam_server {
     time_t started; /* wall clock                                        */
     _Atomic uint64_t answers[SEAM_N_ROUTES][SEAM_N_CODES];
     _Atomic uint64_t cancelled; /* requests whose client left               */
-    _Atomic uint64_t repairs;   /* calls cut short or dropped               */
 };
 
 /* The engine when it serves, or NULL. */

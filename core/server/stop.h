@@ -29,8 +29,8 @@ int seam_stop_init(struct seam_stop *m, const struct seam_str *strings,
 void seam_stop_release(struct seam_stop *m);
 
 /* Append to out what of the text may leave.  True once a stop string is met:
- * out then ends before it, or after it with include.  Of several strings the one
- * that ends first counts, of those that end together the longest. */
+ * out then ends before it, or after it with include.  Of several strings the
+ * one that ends first counts, of those that end together the longest. */
 bool seam_stop_feed(struct seam_stop *m, const char *p, size_t n, bool include,
                     struct seam_buf *out);
 /* No more text follows directly: what is held leaves. */

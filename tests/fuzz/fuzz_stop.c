@@ -1,5 +1,5 @@
-/* Stop strings: however the text is cut, the same leaves; nothing leaves that is
- * part of a stop string; without a hit, all does. */
+/* Stop strings: however the text is cut, the same leaves; nothing leaves that
+ * is part of a stop string; without a hit, all does. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* An HTTP client on a plain socket, which can also say what no client should. */
+/* An HTTP client on a plain socket, which can also say what no client
+ * should. */
 #ifndef TESTS_HTTP_CLIENT_H
 #define TESTS_HTTP_CLIENT_H
 

@@ -1,4 +1,5 @@
-/* SE-2: what could be read in two ways is refused, and the connection closed. */
+/* SE-2: what could be read in two ways is refused, and the connection
+ * closed. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

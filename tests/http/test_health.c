@@ -651,12 +651,22 @@ Test(routes, know_methods_slashes_and_ids)
     fixture_close(&f);
 }
 
+static void expect_lines(const struct reply *r, const char *const *wanted,
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        cr_expect_not_null(strstr(r->body.p, wanted[i]), "%s in %s", wanted[i],
+                           r->body.p);
+}
+
 Test(metrics, are_prometheus_text)
 {
-    static const char *const wanted[] = {
+    static const char *const idle[] = {
         "vllm:num_requests_running{model_name=\"scripted\",engine=\"0\"} 0\n",
         "vllm:num_requests_waiting{model_name=\"scripted\",engine=\"0\"} 0\n",
-        "vllm:kv_cache_usage_perc{model_name=\"scripted\",engine=\"0\"} ",
+        "vllm:kv_cache_usage_perc{model_name=\"scripted\",engine=\"0\"} 0\n",
+    };
+    static const char *const wanted[] = {
         "vllm:cache_config_info{",
         "seam_http_requests_total{route=\"/chat/"
         "completions\",code=\"200\"} 1\n",
@@ -670,13 +680,15 @@ Test(metrics, are_prometheus_text)
     char v[64];
 
     fixture_open(&f, "</think>ok\1");
-    fixture_alive(&f, 1, "ok");
     client_get(f.url, "/metrics", &r);
     cr_expect_str_eq(reply_header(&r, "Content-Type", v, sizeof v),
                      "text/plain; version=0.0.4; charset=utf-8");
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        cr_expect_not_null(strstr(r.body.p, wanted[i]), "%s in %s", wanted[i],
-                           r.body.p);
+    expect_lines(&r, idle, sizeof idle / sizeof *idle);
+    reply_release(&r);
+    fixture_alive(&f, 1, "ok");
+    fixture_wait_log(&f, "POST /chat/completions 200"); /* counted */
+    client_get(f.url, "/metrics", &r);
+    expect_lines(&r, wanted, sizeof wanted / sizeof *wanted);
     /* One HELP and one TYPE for each name, before its samples. */
     for (const char *p = r.body.p; (p = strstr(p, "# TYPE ")); p++) {
         char name[128], line[160];

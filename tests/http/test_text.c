@@ -1,4 +1,5 @@
-/* TK-1, HT-4, HT-5: text that arrives whole, stops where it should, and fits. */
+/* TK-1, HT-4, HT-5: text that arrives whole, stops where it should, and
+ * fits. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

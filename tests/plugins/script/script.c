@@ -1,9 +1,9 @@
 /* script - a backend that computes nothing and samples from a list, so that the
  * server can be tested without a model.
  *
- *   scripts   lists of token ids; a request with seed s > 0 gets list s - 1, one
- *             id per token; the end of a list repeats its last id.  Instead of
- *             an id: -1 the logits are not finite, -2 the step fails, -3 the
+ *   scripts   lists of token ids; a request with seed s > 0 gets list s - 1,
+ *             one id per token; the end of a list repeats its last id.  Instead
+ *             of an id: -1 the logits are not finite, -2 the step fails, -3 the
  *             device is lost
  *   repeat    start again at the end of a list
  *   any_seed  the first list whatever the seed
