@@ -149,6 +149,89 @@ Test(calls, arguments_conform_however_they_are_typed)
     }
 }
 
+/* ---- Tags that are spelled out -------------------------------------------- */
+
+/* Does the grammar take text, in which tags between '{' and '}' are tokens? */
+static bool takes(struct draw *d, struct seam_grammar *g, const char *text)
+{
+    struct seam_matcher *m;
+    struct seam_error err;
+    bool ok = true;
+
+    cr_assert_eq(seam_matcher_new(&m, g, &err), 0, "%s", err.text);
+    while (*text && ok) {
+        bool tag = *text == '{';
+        size_t n = strcspn(text + tag, "{}");
+        struct seam_ids ids = { 0 };
+
+        if (tag)
+            cr_assert_eq(
+                seam_ids_add(&ids, seam_tokenizer_id(d->t, text + 1, n)), 0);
+        else
+            cr_assert_eq(
+                seam_tokenizer_encode(d->t, text, n, false, &ids, NULL), 0);
+        for (size_t i = 0; ok && i < ids.n; i++)
+            ok = seam_matcher_accept(m, ids.v[i], &err) == 1;
+        seam_ids_release(&ids);
+        text += n + (tag ? 2 : 0);
+    }
+    ok = ok && seam_matcher_can_end(m);
+    seam_matcher_free(m);
+    return ok;
+}
+
+#define CALL(value)                                             \
+    "{<tool_call>}f{<arg_key>}p{</arg_key>}{<arg_value>}" value \
+    "{</arg_value>}{</tool_call>}"
+
+static const struct {
+    const char *text;
+    uint32_t flags;
+    bool ok;
+} SPELLED[] = {
+    { CALL("a"), MUST, true },
+    { CALL("</arg_value"), MUST, true },
+    { CALL("<tool_call></think><arg_key>"), MUST, true },
+    { CALL("a</arg_value>b"), MUST, false },
+    { CALL("</arg_value>"), MUST, false },
+    { CALL("</arg</arg_value>"), MUST, false },
+    { CALL("a{<think>}b"), MUST, false },
+    { CALL("a") CALL("b"), MUST, true },
+    { CALL("a") CALL("b"), MUST | ONE, false },
+    { CALL("a") " ", MUST, false },
+    { "", MUST, false },
+    { "r{</think>}" CALL("a"), MUST | THINK, true },
+    { "<tool<tool_cal</thin{</think>}" CALL("a"), MUST | THINK, true },
+    { "r<tool_call>{</think>}" CALL("a"), MUST | THINK, false },
+    { "r</think>{</think>}" CALL("a"), MUST | THINK, false },
+    { "r{<tool_call>}f{</tool_call>}", MUST | THINK, false },
+    { "", 0, true },
+    { "t <<tool_call t" CALL("a") "<" CALL("b") "</think> t", 0, true },
+    { "t<tool_call>t", 0, false },
+    { "t<<tool_call>", 0, false },
+    { "t" CALL("a") CALL("b"), ONE, false },
+};
+
+Test(calls, spelled_out_tags_are_no_tags_and_end_nothing)
+{
+    json_t *tools = one_tool("{\"type\":\"string\"}");
+    struct draw d;
+
+    draw_open(&d, "glm47");
+    for (size_t i = 0; i < sizeof SPELLED / sizeof *SPELLED; i++) {
+        struct seam_error err;
+        struct seam_grammar *g =
+            draw_compile(&d, tools, SPELLED[i].flags, &err);
+
+        cr_assert_not_null(g, "%s", err.text);
+        cr_expect_eq(takes(&d, g, SPELLED[i].text), SPELLED[i].ok, "%s, %u",
+                     SPELLED[i].text, SPELLED[i].flags);
+        seam_grammar_unref(g);
+    }
+    json_decref(tools);
+    draw_close(&d);
+}
+
 /* ---- What cannot be held to ---------------------------------------------- */
 
 struct refusal {

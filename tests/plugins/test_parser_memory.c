@@ -190,6 +190,37 @@ Test(parser_memory, parsing_survives_each_failure)
     }
 }
 
+/* What calls look like. */
+static int calls(struct phost *h, struct record *r)
+{
+    const struct seam_call_grammar *x = h->plugin->extension("call_grammar/1");
+    struct seam_sink sink = { .ctx = r, .event = record_event };
+    struct seam_error err = { 0 };
+    int rc = x->write(h->self, (struct seam_str){ tools, sizeof tools - 1 },
+                      SEAM_CALLS_MUST | SEAM_CALLS_THINK, &sink, &err);
+
+    if (rc) {
+        cr_expect_eq(err.code, rc);
+        cr_expect(err.text[0], "an error without a text");
+    }
+    return rc;
+}
+
+Test(parser_memory, saying_what_calls_look_like_survives_each_failure)
+{
+    for (size_t k = 0; k < N_PLUGINS; k++) {
+        struct phost h = { .settings = settings };
+        struct seam_error err = { 0 };
+
+        if (!plugins[k]->extension)
+            continue;
+        cr_assert_eq(phost_start(&h, plugins[k], &err), 0, "%s", err.text);
+        h.host.log = quiet_log;
+        each_allocation_fails(&h, plugins[k]->ident.name, calls);
+        phost_unload(&h);
+    }
+}
+
 Test(parser_memory, rendering_survives_each_failure)
 {
     for (size_t k = 0; k < N_PLUGINS; k++) {

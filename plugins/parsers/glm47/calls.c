@@ -219,11 +219,12 @@ static void property(struct writer *w, const struct jt_value *props,
 {
     struct glm_param param = glm_param_of(w->params, props, p->key);
     size_t cut = path_add(w, p->key);
+    int exact = glm_param_exact(&param);
     char value[40];
 
-    if (param.no_memory)
+    if (exact < 0)
         out_of_memory(w);
-    else if (key_usable(w, p->key) && !glm_param_exact(&param))
+    else if (key_usable(w, p->key) && !exact)
         refuse(w, "strings are allowed and other types restricted; written "
                   "without quotes they cannot be told apart");
     if (w->rc)

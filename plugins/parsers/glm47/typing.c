@@ -285,13 +285,13 @@ struct exact {
     const struct jt_value *root;
     const struct jt_value *path[MAX_DEPTH];
     uint32_t depth, steps;
-    bool typed;  /* types are named                                        */
-    bool listed; /* values are listed                                      */
-    bool other;  /* ... some of them no strings                            */
-    bool twin;   /* a listed string reads as another JSON value            */
+    bool typed; /* types are named                                        */
+    bool other; /* values are listed that are no strings                  */
+    bool twin;  /* a listed string reads as another JSON value            */
     bool format;
     bool bound;   /* values that are no strings are restricted otherwise   */
-    bool unknown; /* too much, circular, or out of memory                  */
+    bool unknown; /* too much, or circular                                 */
+    bool no_memory;
 };
 
 static bool is_one_of(struct seam_str key, const char *const *list)
@@ -305,15 +305,14 @@ static void exact_listed(struct exact *x, const struct jt_value *v)
 {
     int kind;
 
-    x->listed = true;
     if (v->kind != JT_STRING) {
         x->other = true;
         return;
     }
     kind = jt_check(text_trim(v->s), NULL);
     if (kind < 0)
-        x->unknown = true;
-    if (kind && kind != JT_STRING)
+        x->no_memory = true;
+    else if (kind && kind != JT_STRING)
         x->twin = true;
 }
 
@@ -328,7 +327,6 @@ static void exact_member(struct exact *x, const struct jt_value *m)
         "readOnly",    "writeOnly", "definitions", NULL
     };
     static const char *const lists[] = { "anyOf", "oneOf", "allOf", NULL };
-    bool no_memory = false;
 
     if (is_one_of(m->key, neutral))
         return;
@@ -345,8 +343,7 @@ static void exact_member(struct exact *x, const struct jt_value *m)
         for (const struct jt_value *v = m->first; v; v = v->next)
             exact_walk(x, v);
     } else if (text_is(m->key, "$ref") && m->kind == JT_STRING) {
-        exact_walk(x, glm_pointer(x->root, m->s, &no_memory));
-        x->unknown = x->unknown || no_memory;
+        exact_walk(x, glm_pointer(x->root, m->s, &x->no_memory));
     } else {
         x->bound = true;
     }
@@ -370,37 +367,40 @@ static void exact_walk(struct exact *x, const struct jt_value *s)
 }
 
 /* Does the schema itself list all values? */
-static bool is_list(const struct glm_param *p)
+static bool is_list(const struct glm_param *p, bool *no_memory)
 {
     const struct jt_value *s = p->schema;
-    bool no_memory = false;
 
     for (int i = 0; i < MAX_DEPTH && jt_is(s, JT_OBJECT); i++) {
         if (jt_get(s, "const") || jt_is(jt_get(s, "enum"), JT_ARRAY))
             return true;
         s = jt_get(s, "$ref");
-        s = jt_is(s, JT_STRING) ? glm_pointer(p->root, s->s, &no_memory) : NULL;
+        s = jt_is(s, JT_STRING) ? glm_pointer(p->root, s->s, no_memory) : NULL;
     }
     return false;
 }
 
-bool glm_param_exact(const struct glm_param *p)
+int glm_param_exact(const struct glm_param *p)
 {
     struct exact x = { .root = p->root };
+    bool listed;
 
     if (p->no_memory)
-        return false;
+        return SEAM_ENOMEM;
     if (p->raw_string || !p->schema)
-        return true;
+        return 1;
     exact_walk(&x, p->schema);
+    listed = is_list(p, &x.no_memory);
+    if (x.no_memory)
+        return SEAM_ENOMEM;
     if (x.unknown || x.twin)
-        return false;
-    if (is_list(p) || (p->types && !(p->types & TYPE_STRING)))
-        return true;
+        return 0;
+    if (listed || (p->types && !(p->types & TYPE_STRING)))
+        return 1;
     /* Text that looks like another value is read as that, and has to be one. */
     if (x.bound || x.other ||
         (x.format && (!p->types || (p->types & TYPE_NUMBER))))
-        return false;
+        return 0;
     return p->types || !x.typed;
 }
 

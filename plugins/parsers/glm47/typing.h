@@ -26,9 +26,9 @@ void glm_value(const struct glm_param *param, struct seam_str raw,
 
 /* Is every value that conforms to the parameter's schema, written into a call
  * with a string as it stands, read back by glm_value as one that conforms?
- * False also where that cannot be told: for a string in union with what is
- * further restricted, since such text may look like either. */
-bool glm_param_exact(const struct glm_param *param);
+ * 1, 0 or ENOMEM.  0 also where that cannot be told: for a string in union with
+ * what is further restricted, since such text may look like either. */
+int glm_param_exact(const struct glm_param *param);
 
 /* What "#" or "#/..." leads to within the document root; NULL for anything
  * else.  Sets *no_memory, or leaves it. */
