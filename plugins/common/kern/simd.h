@@ -507,9 +507,13 @@ SIMD_INLINE vf vf_exp(vf x)
     return vf_keep_nan(vf_zero_below(p, x, vf_set1(-87.3f)), x);
 }
 
+/* 0 where exp(-x) would not fit. */
 SIMD_INLINE vf vf_sigmoid(vf x)
 {
-    return vf_div(vf_set1(1), vf_add(vf_set1(1), vf_exp(vf_sub(vf_zero(), x))));
+    vf e = vf_exp(vf_sub(vf_zero(), x));
+
+    return vf_zero_below(vf_div(vf_set1(1), vf_add(vf_set1(1), e)), x,
+                         vf_set1(-87.3f));
 }
 
 #endif
