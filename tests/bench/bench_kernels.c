@@ -40,6 +40,7 @@ static struct {
     const char *isa, *only;
     uint32_t threads, context;
     double seconds;
+    const struct kern *k;
     struct seam_pool *pool;
     struct seam_host host;
     char *weights; /* [weight_bytes] bf16 numbers                          */
@@ -349,16 +350,10 @@ static void line(const char *what, uint32_t rows, double bytes, double flops,
 
 static void read_task(void *arg, uint32_t i, uint32_t worker)
 {
-    const uint64_t *p = (const uint64_t *)(g.weights + (uint64_t)i * (1 << 20));
-    uint64_t s[8] = { 0 };
+    const float *p = (const float *)(g.weights + (uint64_t)i * (1 << 20));
+    float *sums = arg;
 
-    (void)worker;
-    for (uint32_t k = 0; k < (1 << 17); k += 8)
-        for (uint32_t j = 0; j < 8; j++)
-            s[j] ^= p[k + j];
-    for (uint32_t j = 1; j < 8; j++)
-        s[0] ^= s[j];
-    __atomic_fetch_xor((uint64_t *)arg, s[0], __ATOMIC_RELAXED);
+    sums[worker % 64 * 16] += g.k->sum(p, 1 << 18);
 }
 
 static void read_all(void *arg)
@@ -480,8 +475,8 @@ static void forward(void *arg)
 enum { PAGE = 64, MAX_ROWS = 512 };
 
 /* One layer of a plugin at steps of several widths. */
-static void blocks(const char *name, uint32_t layer, double bytes_of_step,
-                   double flops_of_row)
+static void blocks(const char *name, uint32_t layer,
+                   double (*bytes)(uint32_t rows), double flops_of_row)
 {
     static const uint32_t ms[] = { 1, 4, 8, 64, 512 };
     uint32_t context = g.context + MAX_ROWS, n_pages = context / PAGE + 2;
@@ -580,9 +575,61 @@ static void blocks(const char *name, uint32_t layer, double bytes_of_step,
         }
         b.a.x.shape[0] = b.a.y.shape[0] = m;
         snprintf(what, sizeof what, "%s at %u", name, g.context);
-        line(what, m, bytes_of_step, flops_of_row * m, forward, &b);
+        line(what, m, bytes(m), flops_of_row * m, forward, &b);
     }
     p->destroy(b.self);
+}
+
+/* ---- What must be read --------------------------------------------------- */
+
+static double seen(void)
+{
+    return g.context < g.s->topk ? g.context : g.s->topk;
+}
+
+static double kda_weights(void)
+{
+    const struct shape *s = g.s;
+    double kw = (double)s->kda_heads * s->kda_dim;
+
+    return 4 * kw * s->d + 2 * kw * s->kda_dim +
+           s->d * (2.0 * s->kda_dim + s->kda_heads);
+}
+
+/* Weights, and the state in and out. */
+static double kda_bytes(uint32_t rows)
+{
+    (void)rows;
+    return 2 * kda_weights() +
+           8.0 * g.s->kda_heads * g.s->kda_dim * g.s->kda_dim;
+}
+
+static double mla_weights(void)
+{
+    const struct shape *s = g.s;
+    double hn = (double)s->heads * s->nope, hv = (double)s->heads * s->v;
+
+    return (double)s->d * (s->q_lora + s->kv_lora + 2 * s->id + s->ih) +
+           s->q_lora * (hn + (double)s->ih * s->id) + (hn + hv) * s->kv_lora +
+           hv * s->d;
+}
+
+/* Weights, and each selected latent once. */
+static double mla_bytes(uint32_t rows)
+{
+    (void)rows;
+    return 2 * mla_weights() + seen() * g.s->kv_lora * 4;
+}
+
+/* The router, the shared expert, and each expert that some row chooses if all
+ * choose alike. */
+static double moe_bytes(uint32_t rows)
+{
+    const struct shape *s = g.s;
+    double one = 3.0 * s->d * s->ff, share = (double)s->top_k / s->experts;
+    double hit = s->experts * (1 - pow(1 - share, rows));
+
+    return one * (hit * (0.5 + 2.0 / 128) + 2) + 2.0 * s->experts * s->d;
 }
 
 /* ---- Main ---------------------------------------------------------------- */
@@ -615,7 +662,7 @@ int main(int argc, char **argv)
     const char *shape = option(argc, argv, "--shape", "real");
     const struct kern *k;
     struct seam_error err;
-    uint64_t sink = 0;
+    static float sums[64 * 16];
 
     g.isa = option(argc, argv, "--isa", "auto");
     g.only = option(argc, argv, "--only", NULL);
@@ -627,7 +674,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
         if (!strcmp(SHAPES[i].name, shape))
             g.s = &SHAPES[i];
-    k = kern_pick(g.isa);
+    k = g.k = kern_pick(g.isa);
     if (!g.s || !k || !g.threads || seam_pool_new(&g.pool, g.threads, &err)) {
         fprintf(stderr, "no such shape or instruction set\n");
         return 1;
@@ -646,7 +693,7 @@ int main(int argc, char **argv)
         .weight = host_weight,
     };
     make_weights();
-    g.read_gbs = (double)g.weight_bytes / best(read_all, &sink) * 1e-9;
+    g.read_gbs = (double)g.weight_bytes / best(read_all, sums) * 1e-9;
     g.gflops = (double)g.threads * 400 * 6 * 4 * 512 * 2 /
                best(peak, (void *)(uintptr_t)k) * 1e-9;
     printf("shape %s, %s, %u threads: reads %.1f GB/s, multiply-add %.0f "
@@ -656,28 +703,16 @@ int main(int argc, char **argv)
            "median us", "GB/s", "", "GFLOP/s", "");
     {
         const struct shape *s = g.s;
-        double kw = (double)s->kda_heads * s->kda_dim;
-        double kda = (4 * kw * s->d + 2 * kw * s->kda_dim +
-                      s->d * (2.0 * s->kda_dim + s->kda_heads));
-        double hn = (double)s->heads * s->nope, hv = (double)s->heads * s->v;
-        double mla =
-            (double)s->d * (s->q_lora + s->kv_lora + 2 * s->id + s->ih) +
-            s->q_lora * (hn + (double)s->ih * s->id) + (hn + hv) * s->kv_lora +
-            hv * s->d;
-        double seen = g.context < s->topk ? g.context : s->topk;
-        double att = 2.0 * s->heads * s->kv_lora * seen;
+        double state = 3.0 * s->kda_heads * s->kda_dim * s->kda_dim;
+        double att = 2.0 * s->heads * s->kv_lora * seen();
         double one = 3.0 * s->d * s->ff;
 
         products(k, "bf16", false, s->d, s->d);
         products(k, "int4", true, s->ff, s->d);
         products(k, "int4", true, s->d, s->ff);
-        blocks("kda", 0, 2 * kda + 8 * kw * s->kda_dim,
-               2 * kda + 6 * kw * s->kda_dim);
-        blocks("sparse_mla", 1, 2 * mla + seen * s->kv_lora * 4,
-               2 * (mla + att));
-        blocks("moe_resident", 2,
-               one * (s->top_k * (0.5 + 2.0 / 128) + 2) +
-                   2.0 * s->experts * s->d,
+        blocks("kda", 0, kda_bytes, 2 * (kda_weights() + state));
+        blocks("sparse_mla", 1, mla_bytes, 2 * (mla_weights() + att));
+        blocks("moe_resident", 2, moe_bytes,
                2 * (one * (s->top_k + 1) + (double)s->experts * s->d));
     }
     seam_pool_free(g.pool);

@@ -194,6 +194,8 @@ static uint32_t job_step(const struct kern_job *j)
     step = (step / (in ? in : 1) + 15) & ~15u;
     if (j->m > 6 && step < 64)
         step = 64;
+    if (j->m > KERN_ROWS && step < 128)
+        step = 128;
     if (j->w->dtype == SEAM_I4 && step < 128)
         step = 128;
     return step < 16 ? 16 : step > KERN_OUTS ? KERN_OUTS : step;

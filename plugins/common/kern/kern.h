@@ -13,7 +13,7 @@
 #include "plugin_util.h"
 
 /* Rows of x that one call takes; callers cut larger batches. */
-#define KERN_ROWS 48
+#define KERN_ROWS 96
 /* Outputs that one call of dot takes. */
 #define KERN_OUTS 256
 /* Scratch of one worker, 64-byte aligned. */

@@ -23,17 +23,21 @@
 #define TILE_R  6 /* rows and outputs of the largest tile: 24 accumulators    */
 #define GPTQ_U1 8 /* vectors of outputs at one row                            */
 #define GPTQ_R  12 /* rows of a tile over an unpacked panel                    */
+#define GPTQ_FEW \
+    8 /* rows of a tile that unpacks in registers                 */
 #else
-#define TILE_R  3
-#define GPTQ_U1 4
-#define GPTQ_R  6
+#define TILE_R   3
+#define GPTQ_U1  4
+#define GPTQ_R   6
+#define GPTQ_FEW 4
 #endif
-#define TILE_N  4
-#define TILE_N1 8    /* outputs at one row                                    */
-#define CHUNK_K 1024 /* inputs of a panel                                     */
-#define PANEL_N 32   /* outputs of a panel                                    */
-#define GPTQ_MAX \
-    1024 /* inputs of a group                                     */
+#define TILE_N     4
+#define DIRECT     (2 * TILE_R) /* rows that are worth no unpacking             */
+#define TILE_N1    8 /* outputs at one row                                    */
+#define CHUNK_K    1024 /* inputs of a panel                                    */
+#define PANEL_N    32 /* outputs of a panel                                   */
+#define GPTQ_MAX   1024 /* inputs of a group                                  */
+#define GPTQ_AHEAD 16   /* rows of words that are fetched ahead               */
 
 /* ---- Weights as floats --------------------------------------------------- */
 
@@ -229,7 +233,8 @@ SIMD_INLINE void put(float *y, float v, const float *bias, bool add)
     *y = add ? *y + v : v;
 }
 
-/* n outputs of plain rows, m <= TILE_R rows of x. */
+/* n outputs of plain rows for m <= DIRECT rows of x, which the outputs' weights
+ * meet one tile after the other while they are still in the cache. */
 static void dot_few(uint16_t dtype, const void *const *w, uint32_t n,
                     uint32_t k, const float *const *x, uint32_t m,
                     float *const *y, const float *bias, bool add)
@@ -244,14 +249,19 @@ static void dot_few(uint16_t dtype, const void *const *w, uint32_t n,
 
         for (uint32_t j = 0; j < step; j++)
             p[j] = w[o + (j < live ? j : live - 1)];
-        if (m == 1)
-            tile_one(dtype, p, x, k, acc);
-        else
-            tile_any(dtype, m, p, 0, x, 0, k, acc, true);
-        for (uint32_t r = 0; r < m; r++)
-            for (uint32_t j = 0; j < live; j++)
-                put(&y[r][o + j], vf_sum(vf_load(acc + (r * step + j) * L)),
-                    bias ? bias + o + j : NULL, add);
+        for (uint32_t r = 0, mr; r < m; r += mr) {
+            mr = m - r <= TILE_R ? m - r : (m - r + 1) / 2;
+            mr = mr < TILE_R ? mr : TILE_R;
+            if (m == 1)
+                tile_one(dtype, p, x, k, acc);
+            else
+                tile_any(dtype, mr, p, 0, x + r, 0, k, acc, true);
+            for (uint32_t i = 0; i < mr; i++)
+                for (uint32_t j = 0; j < live; j++)
+                    put(&y[r + i][o + j],
+                        vf_sum(vf_load(acc + (i * step + j) * L)),
+                        bias ? bias + o + j : NULL, add);
+        }
     }
 }
 
@@ -259,12 +269,7 @@ static void k_dot_rows(uint16_t dtype, const void *const *w, uint32_t n,
                        uint32_t k, const float *const *x, uint32_t m,
                        float *const *y)
 {
-    for (uint32_t r = 0; r < m;) {
-        uint32_t mr = tile_rows(m - r);
-
-        dot_few(dtype, w, n, k, x + r, mr, y + r, NULL, false);
-        r += mr;
-    }
+    dot_few(dtype, w, n, k, x, m, y, NULL, false);
 }
 
 /* Up to PANEL_N outputs of any storage, unpacked chunk by chunk; the
@@ -324,8 +329,9 @@ SIMD_INLINE vf scale_part(const struct kern_mat *w, uint64_t i, uint32_t n)
 }
 
 /* Zero points of the outputs [o, o + n) in group g, minus 8. */
-static vf zero_part(const struct kern_mat *w, uint32_t g, uint32_t o,
-                    uint32_t n)
+static __attribute__((noinline)) vf zero_part(const struct kern_mat *w,
+                                              uint32_t g, uint32_t o,
+                                              uint32_t n)
 {
     float z[L] = { 0 };
 
@@ -352,6 +358,7 @@ SIMD_INLINE void gptq_tile(uint32_t mr, uint32_t nu, bool zeros,
                            const float *const *x, vf *tot)
 {
     uint32_t gc = w->group_cols;
+    uint64_t ahead = (uint64_t)GPTQ_AHEAD * w->n * 4;
 
     UNROLL
     for (uint32_t j = 0; j < mr * nu; j++)
@@ -370,9 +377,13 @@ SIMD_INLINE void gptq_tile(uint32_t mr, uint32_t nu, bool zeros,
             const unsigned char *p = gptq_words(w, k, o);
             vi q[8];
 
+            /* Rows lie far apart: the hardware sees no stream in them. */
             UNROLL
-            for (uint32_t u = 0; u < nu; u++)
+            for (uint32_t u = 0; u < nu; u++) {
                 q[u] = vi_load_n(p + u * 4 * L, u + 1 < nu ? L : n);
+                if ((u * L) % 16 == 0)
+                    __builtin_prefetch(p + ahead + u * 4 * L);
+            }
             UNROLL
             for (int j = 0; j < 8; j++) {
                 UNROLL
@@ -410,10 +421,21 @@ SIMD_INLINE void put_part(float *y, vf v, const float *bias, bool add,
     vf_store_n(y, v, n);
 }
 
-/* All outputs [o0, o1) for exactly mr <= 4 rows, nu vectors at a time. */
+/* A last, possibly incomplete vector of outputs for GPTQ_FEW rows. */
+static void gptq_tail(const struct kern_mat *w, uint32_t o, uint32_t n,
+                      const float *const *x, vf *tot)
+{
+    if (w->zero)
+        gptq_tile(GPTQ_FEW, 1, true, w, o, n, x, tot);
+    else
+        gptq_tile(GPTQ_FEW, 1, false, w, o, n, x, tot);
+}
+
+/* All outputs [o0, o1) for live <= mr <= GPTQ_FEW rows, nu vectors at a time;
+ * x has GPTQ_FEW entries, those past live repeat the last. */
 SIMD_INLINE void gptq_few(uint32_t mr, uint32_t nu, bool zeros,
                           const struct kern_mat *w, uint32_t o0, uint32_t o1,
-                          const float *const *x, float *const *y,
+                          const float *const *x, uint32_t live, float *const *y,
                           const float *bias, bool add)
 {
     uint32_t o = o0;
@@ -421,7 +443,7 @@ SIMD_INLINE void gptq_few(uint32_t mr, uint32_t nu, bool zeros,
 
     for (; o + nu * L <= o1; o += nu * L) {
         gptq_tile(mr, nu, zeros, w, o, L, x, tot);
-        for (uint32_t r = 0; r < mr; r++)
+        for (uint32_t r = 0; r < live; r++)
             for (uint32_t u = 0; u < nu; u++)
                 put_part(y[r] + (o - o0) + u * L, tot[r * nu + u],
                          bias ? bias + o + u * L : NULL, add, L);
@@ -429,8 +451,8 @@ SIMD_INLINE void gptq_few(uint32_t mr, uint32_t nu, bool zeros,
     for (; o < o1; o += L) {
         uint32_t n = o1 - o < L ? o1 - o : L;
 
-        gptq_tile(mr, 1, zeros, w, o, n, x, tot);
-        for (uint32_t r = 0; r < mr; r++)
+        gptq_tail(w, o, n, x, tot);
+        for (uint32_t r = 0; r < live; r++)
             put_part(y[r] + (o - o0), tot[r], bias ? bias + o : NULL, add, n);
     }
 }
@@ -473,6 +495,7 @@ static void gptq_many(const struct kern_mat *w, uint32_t o0, uint32_t o1,
 {
     float *tot = panel + GPTQ_MAX * 2 * L;
     uint32_t gc = w->group_cols;
+    uint64_t ahead = (uint64_t)GPTQ_AHEAD * w->n * 4;
 
     for (uint32_t o = o0; o < o1; o += 2 * L) {
         uint32_t left = o1 - o;
@@ -491,9 +514,12 @@ static void gptq_many(const struct kern_mat *w, uint32_t o0, uint32_t o1,
             }
             for (uint32_t i = 0; i < gc; i += 8)
                 for (uint32_t u = 0; u < 2; u++) {
-                    vi q =
-                        vi_load_n(gptq_words(w, g * gc + i, o + u * L), n[u]);
+                    const unsigned char *p =
+                        gptq_words(w, g * gc + i, o + u * L);
+                    vi q = vi_load_n(p, n[u]);
 
+                    if ((u * L) % 16 == 0)
+                        __builtin_prefetch(p + ahead);
                     UNROLL
                     for (int j = 0; j < 8; j++)
                         vf_store(panel + (uint64_t)(i + (uint32_t)j) * 2 * L +
@@ -528,30 +554,34 @@ static void dot_gptq(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                      const float *const *x, uint32_t m, float *const *y,
                      const float *bias, bool add, float *panel)
 {
-    uint32_t few = m > 4 ? 0 : m;
+    const float *p[GPTQ_FEW];
 
-#define FEW(mr, nu)                                              \
-    do {                                                         \
-        if (w->zero)                                             \
-            gptq_few(mr, nu, true, w, o0, o1, x, y, bias, add);  \
-        else                                                     \
-            gptq_few(mr, nu, false, w, o0, o1, x, y, bias, add); \
-    } while (0)
-    switch (few) {
-    case 1:
-        FEW(1, GPTQ_U1);
-        break;
-    case 2:
-        FEW(2, 4);
-        break;
-    case 3:
-        FEW(3, GPTQ_U1 / 2);
-        break;
-    case 4:
-        FEW(4, GPTQ_U1 / 2);
-        break;
-    default:
+    if (m > GPTQ_FEW) {
         gptq_many(w, o0, o1, x, m, y, bias, add, panel);
+        return;
+    }
+    for (uint32_t r = 0; r < GPTQ_FEW; r++)
+        p[r] = x[r < m ? r : m - 1];
+#define FEW(mr, nu, zeros) \
+    gptq_few(mr, nu, zeros, w, o0, o1, p, m, y, bias, add)
+    if (w->zero) {
+        if (m == 1)
+            FEW(1, GPTQ_U1, true);
+        else
+            FEW(GPTQ_FEW, 2, true);
+    } else if (m == 1) {
+        FEW(1, GPTQ_U1, false);
+    } else if (m == 2) {
+        FEW(2, 4, false);
+    } else if (m <= 4) {
+        FEW(4, GPTQ_U1 / 2, false);
+    } else {
+#if GPTQ_FEW > 4
+        if (m <= 6)
+            FEW(6, 2, false);
+        else
+            FEW(GPTQ_FEW, 2, false);
+#endif
     }
 #undef FEW
 }
@@ -562,7 +592,7 @@ static void k_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
 {
     if (w->dtype == SEAM_I4) {
         dot_gptq(w, o0, o1, x, m, y, bias, add, scratch);
-    } else if (m <= TILE_R && kern_mat_plain(w)) {
+    } else if (m <= DIRECT && kern_mat_plain(w)) {
         const void *p[KERN_OUTS];
 
         for (uint32_t o = o0; o < o1; o++)
