@@ -9,7 +9,7 @@
 
 struct seam_constraint {
     struct seam_grammar *grammar; /* NULL: any answer will do */
-    bool whole; /* the grammar is of the reasoning, too */
+    bool whole;                   /* the grammar is of the reasoning, too */
 };
 
 /* *c gets a grammar with one reference, if one is needed for answers to the

@@ -28,7 +28,7 @@ static int reference(const struct seam_str *s, uint32_t n, const char *text,
 /* n strings of at most 8 bytes, then text in pieces; each length is a byte. */
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    struct seam_str s[SEAM_MAX_STOPS];
+    struct seam_str s[SEAM_MAX_STOPS] = { 0 };
     struct seam_buf out = { 0 }, text = { 0 };
     struct seam_stop m;
     uint32_t count = 0, want;
