@@ -360,10 +360,11 @@ Test(framing, keeps_good_connections)
         while (!c.in.p || !strstr(c.in.p, "\r\n\r\n"))
             cr_assert(client_more(&c));
         cr_expect_not_null(strstr(c.in.p, "HTTP/1.1 200"));
-        cr_expect_null(strstr(c.in.p, "\r\n\r\n{"));
         {
             char *end = strstr(c.in.p, "\r\n\r\n") + 4;
 
+            /* What may follow is the next answer. */
+            cr_expect_neq(*end, '{');
             memmove(c.in.p, end, strlen(end) + 1);
             c.in.n = strlen(c.in.p);
         }
