@@ -117,26 +117,75 @@ uint32_t g_expr_set(struct g_exprs *x, uint32_t from, bool negate)
 
 /* ---- Counting ------------------------------------------------------------ */
 
+/* A certain number of characters? */
+static bool is_fixed(const struct g_exprs *x, uint32_t at)
+{
+    const struct g_expr *e = &x->expr[at];
+
+    if (e->kind != G_EXPR_SEQUENCE)
+        return e->kind == G_EXPR_SET;
+    for (uint32_t i = e->first; i != G_NONE; i = x->expr[i].next)
+        if (!is_fixed(x, i))
+            return false;
+    return true;
+}
+
+static bool sets_meet(const struct g_exprs *x, const struct g_expr *a,
+                      const struct g_expr *b)
+{
+    for (uint32_t i = a->first; i < a->last; i++)
+        for (uint32_t k = b->first; k < b->last; k++)
+            if (x->range[i].lo <= x->range[k].hi &&
+                x->range[k].lo <= x->range[i].hi)
+                return true;
+    return false;
+}
+
+/* Can something fixed that follows begin like the set e? */
+static bool goes_on_like(const struct g_exprs *x, uint32_t at,
+                         const struct g_expr *e)
+{
+    for (; at != G_NONE; at = x->expr[at].next) {
+        const struct g_expr *f = &x->expr[at];
+
+        if (f->kind == G_EXPR_SET)
+            return sets_meet(x, f, e);
+        if (f->first != G_NONE)
+            return goes_on_like(x, f->first, e);
+    }
+    return false;
+}
+
+/* Characters, one set of them repeated, other characters: then there is always
+ * only one number of rounds to keep. */
+static void count_sequence(struct g_exprs *x, uint32_t at)
+{
+    uint32_t found = G_NONE;
+    struct g_expr *e;
+
+    for (uint32_t i = x->expr[at].first; i != G_NONE; i = x->expr[i].next) {
+        if (is_fixed(x, i))
+            continue;
+        if (found != G_NONE || x->expr[i].kind != G_EXPR_REPEAT)
+            return;
+        found = i;
+    }
+    if (found == G_NONE)
+        return;
+    e = &x->expr[found];
+    if (x->expr[e->first].kind != G_EXPR_SET ||
+        goes_on_like(x, e->next, &x->expr[e->first]))
+        return;
+    if (e->min > MAX_UNROLLED || (e->max != G_NO_MAX && e->max > MAX_UNROLLED))
+        e->rule = g_rule_new(x->b);
+}
+
 void g_expr_count(struct g_exprs *x, uint32_t at)
 {
-    struct g_expr e;
-
     if (x->b->rc)
         return;
-    e = x->expr[at];
-    switch (e.kind) {
-    case G_EXPR_SEQUENCE:
-    case G_EXPR_CHOICE:
-        for (uint32_t i = e.first; i != G_NONE; i = x->expr[i].next)
-            g_expr_count(x, i);
-        break;
-    case G_EXPR_REPEAT:
-        if (e.min > MAX_UNROLLED || (e.max != G_NO_MAX && e.max > MAX_UNROLLED))
-            x->expr[at].rule = g_rule_new(x->b);
-        break;
-    default:
-        break;
-    }
+    for (uint32_t i = x->expr[at].first; i != G_NONE; i = x->expr[i].next)
+        count_sequence(x, i);
 }
 
 void g_expr_set_rules(struct g_exprs *x, enum g_coding coding)

@@ -59,9 +59,9 @@ uint32_t g_expr_set(struct g_exprs *x, uint32_t from, bool negate);
 /* The same, without making an expression of them. */
 void g_expr_tidy(struct g_exprs *x, uint32_t from, bool negate);
 
-/* Let long repetitions in `at` that are not inside of others be counted at run
- * time: each gets a rule, which g_expr_set_rules sets.  The drawing must be free
- * for that. */
+/* Let long repetitions of one set in the alternatives of `at` be counted at run
+ * time where that is unambiguous: each gets a rule, which g_expr_set_rules sets.
+ * Nothing else may be drawn while it does. */
 void g_expr_count(struct g_exprs *x, uint32_t at);
 void g_expr_set_rules(struct g_exprs *x, enum g_coding coding);
 

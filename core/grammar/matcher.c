@@ -157,6 +157,8 @@ const struct g_edge *g_edge_of(const struct seam_grammar *g,
 {
     const struct g_edge *e;
 
+    if (!st->n_edges)
+        return NULL;
     if (st->dense) {
         uint32_t k = g->dense[st->dense - 1][byte];
 

@@ -7,7 +7,7 @@
 #define G_FRAMES   2048 /* of all stacks together */
 #define G_CONFIGS  4096 /* of all sets along one token */
 #define G_MAX_SET  256  /* of one set, those that only call included */
-#define G_MAX_KEPT 48   /* of one set, those that consume something */
+#define G_MAX_KEPT 128  /* of one set, those that consume something */
 #define G_POPS     4096
 
 struct g_frame {

@@ -365,15 +365,14 @@ static size_t text_chars(const json_t *v)
     return count;
 }
 
-static int keyword_admits(const json_t *schema, const struct keyword *k,
-                          const json_t *arg, const json_t *v)
+static int keyword_admits(const struct keyword *k, const json_t *arg,
+                          const json_t *v)
 {
     double n = json_number_value(v), at = json_number_value(arg);
     uint32_t type = value_type(v);
     const json_t *x;
     size_t i;
 
-    (void)schema;
     if (k->is_note)
         return 1;
     if (!strcmp(k->name, "type"))
@@ -422,7 +421,7 @@ static int keyword_admits(const json_t *schema, const struct keyword *k,
     return -1;
 }
 
-int g_schema_admits(const json_t *schema, const json_t *v)
+int g_schema_admits(const json_t *schema, const json_t *v, bool listed)
 {
     uint32_t type = value_type(v), allowed;
     const char *key;
@@ -438,8 +437,11 @@ int g_schema_admits(const json_t *schema, const json_t *v)
     json_object_foreach(g_loose(schema), key, x)
     {
         const struct keyword *k = keyword_find(key);
-        int one = k ? keyword_admits(schema, k, x, v) : -1;
+        int one;
 
+        if (listed && (!strcmp(key, "enum") || !strcmp(key, "const")))
+            continue;
+        one = k ? keyword_admits(k, x, v) : -1;
         if (!one)
             return 0;
         if (one < 0)
@@ -538,6 +540,23 @@ static json_t *made(struct g_schema *s, json_t *v)
     return v;
 }
 
+/* jansson's own copy does not say when it ran out of memory half-way. */
+static json_t *copy_of(struct g_schema *s, const json_t *v)
+{
+    json_t *copy = json_object(), *x;
+    const char *key;
+
+    json_object_foreach(g_loose(v), key, x)
+    {
+        if (json_object_set(copy, key, x)) {
+            json_decref(copy);
+            copy = NULL;
+            break;
+        }
+    }
+    return made(s, copy);
+}
+
 static int set(struct g_schema *s, json_t *object, const char *key, json_t *v)
 {
     if (!v || json_object_set_new(object, key, v))
@@ -547,7 +566,7 @@ static int set(struct g_schema *s, json_t *object, const char *key, json_t *v)
 
 json_t *g_schema_without(struct g_schema *s, const json_t *v, const char *key)
 {
-    json_t *copy = made(s, json_copy(g_loose(v)));
+    json_t *copy = copy_of(s, v);
 
     if (copy)
         json_object_del(copy, key);
@@ -598,49 +617,42 @@ static json_t *meet_types(uint32_t bits)
     return list;
 }
 
-/* Values of enum and const of both; NULL: neither has any, or no memory. */
-static json_t *values_of(const json_t *v)
+/* The values that const or else enum lists. */
+static size_t n_values(const json_t *v)
 {
-    json_t *c = json_object_get(v, "const");
+    return json_object_get(v, "const")
+               ? 1
+               : json_array_size(json_object_get(v, "enum"));
+}
 
-    if (c)
-        return json_pack("[O]", c);
-    return json_incref(json_object_get(v, "enum"));
+static json_t *value_at(const json_t *v, size_t i)
+{
+    json_t *one = json_object_get(v, "const");
+
+    return one ? one : json_array_get(json_object_get(v, "enum"), i);
+}
+
+static bool lists(const json_t *v, const json_t *value)
+{
+    for (size_t i = 0; i < n_values(v); i++)
+        if (g_json_same(value_at(v, i), value))
+            return true;
+    return false;
 }
 
 static int meet_values(struct g_schema *s, json_t *out, const json_t *a,
                        const json_t *b)
 {
-    json_t *x = values_of(a), *y = values_of(b), *list = NULL, *v, *w;
-    size_t i, k;
+    json_t *list;
 
-    json_object_del(out, "const");
-    json_object_del(out, "enum");
-    if (!x || !y) {
-        if (x || y)
-            set(s, out, "enum", json_incref(x ? x : y));
-        goto done;
-    }
+    if (!n_values(a) || !n_values(b))
+        return 0;
     list = json_array();
-    json_array_foreach(x, i, v)
-    {
-        if (!g_work(s->b, json_array_size(y)))
-            break;
-        json_array_foreach(y, k, w)
-        {
-            if (g_json_same(v, w)) {
-                if (json_array_append(list, v))
-                    g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
-                break;
-            }
-        }
-    }
-    set(s, out, "enum", json_incref(list));
-done:
-    json_decref(x);
-    json_decref(y);
-    json_decref(list);
-    return s->b->rc;
+    for (size_t i = 0; i < n_values(a) && g_work(s->b, n_values(b)); i++)
+        if (lists(b, value_at(a, i)) && json_array_append(list, value_at(a, i)))
+            g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
+    json_object_del(out, "const");
+    return set(s, out, "enum", list);
 }
 
 /* What additional members of v may be: a schema, borrowed; true when it does
@@ -745,8 +757,8 @@ static int meet_required(struct g_schema *s, json_t *out, const json_t *a,
 
     if (!x || !y)
         return 0;
-    list = json_copy(x);
-    if (!list || json_array_extend(list, y))
+    list = json_array();
+    if (json_array_extend(list, x) || json_array_extend(list, y))
         g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
     g_work(s->b, json_array_size(list));
     return set(s, out, "required", list);
@@ -781,8 +793,9 @@ const json_t *g_schema_meet(struct g_schema *s, const json_t *a,
 {
     static const char *const single[] = { "oneOf", "pattern", "format",
                                           "multipleOf" };
+    const char *key;
+    json_t *out, *x;
     uint32_t bits;
-    json_t *out;
 
     if (s->b->rc)
         return NULL;
@@ -791,21 +804,22 @@ const json_t *g_schema_meet(struct g_schema *s, const json_t *a,
     if (json_is_false(b) || json_is_true(a))
         return b;
     for (size_t i = 0; i < sizeof single / sizeof *single; i++) {
-        json_t *x = json_object_get(a, single[i]);
-        json_t *y = json_object_get(b, single[i]);
+        const json_t *y = json_object_get(b, single[i]);
 
+        x = json_object_get(a, single[i]);
         if (x && y && !json_equal(x, y)) {
             g_fail_place(s->b, p, single[i],
                          "not supported in two schemas that both apply");
             return NULL;
         }
     }
-    out = made(s, json_copy(g_loose(a)));
-    if (!out || !g_work(s->b, 200 + json_object_size(a) + json_object_size(b)))
+    out = copy_of(s, a);
+    if (!out || !g_work(s->b, 1000 + json_object_size(a) + json_object_size(b)))
         return NULL;
-    if (json_object_update_missing(out, g_loose(b))) {
-        g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
-        return NULL;
+    json_object_foreach(g_loose(b), key, x)
+    {
+        if (!json_object_get(out, key) && set(s, out, key, json_incref(x)))
+            return NULL;
     }
     bits = g_schema_types(a) & g_schema_types(b);
     if (json_object_get(out, "type")) {
@@ -897,35 +911,16 @@ static bool types_apart(uint32_t a, uint32_t b)
     return !(a & b);
 }
 
-/* All values of x are refused by b's own words about values. */
+/* Does b refuse all values that a lists? */
 static bool values_apart(struct g_schema *s, const json_t *a, const json_t *b)
 {
-    json_t *x = values_of(a), *y = values_of(b), *v, *w;
-    bool apart = x && y;
-    size_t i, k;
+    size_t n = n_values(a);
 
-    json_array_foreach(x, i, v)
-    {
-        if (!g_work(s->b, json_array_size(y)))
-            apart = false;
-        json_array_foreach(y, k, w)
-        {
-            if (apart && g_json_same(v, w))
-                apart = false;
-        }
-    }
-    /* Or b refuses each of them by a limit. */
-    if (x && !apart && !s->b->rc) {
-        apart = true;
-        json_array_foreach(x, i, v)
-        {
-            if (g_schema_admits(b, v))
-                apart = false;
-        }
-    }
-    json_decref(x);
-    json_decref(y);
-    return apart;
+    for (size_t i = 0; i < n; i++)
+        if (!g_work(s->b, 1 + n_values(b)) ||
+            g_schema_admits(b, value_at(a, i), false))
+            return false;
+    return n;
 }
 
 static bool is_required(const json_t *v, const char *name)
@@ -999,15 +994,16 @@ bool g_schema_apart(struct g_schema *s, const json_t *branches,
                     const struct g_place *p)
 {
     json_t *list = json_array(), *x;
-    bool all = list;
+    bool all = true;
     size_t i;
 
     json_array_foreach(g_loose(branches), i, x)
     {
         const json_t *y = g_schema_flat(s, x, p);
 
-        if (!y || json_array_append(list, g_loose(y)))
-            all = false;
+        if (y && json_array_append(list, g_loose(y)))
+            g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
+        all = all && y;
     }
     for (i = 0; all && i < json_array_size(list); i++)
         for (size_t k = i + 1; all && k < json_array_size(list); k++)

@@ -434,28 +434,39 @@ static uint32_t draw_any(struct g_build *b, uint32_t from, enum g_coding coding)
     return loop;
 }
 
-uint32_t g_regex(struct g_build *b, uint32_t from, const char *p, size_t n,
-                 enum g_coding coding, bool whole)
+struct g_part g_regex(struct g_build *b, const char *p, size_t n,
+                      enum g_coding coding, bool whole, bool alone)
 {
     struct regex r = { .b = b, .p = p, .n = n, .x = { .b = b } };
-    uint32_t root = choice_read(&r, true), to = g_state(b);
+    uint32_t root = choice_read(&r, true);
+    struct g_part part;
 
     if (!b->rc && r.at < n)
         wrong(&r, "nothing is open that could be closed here");
     for (uint32_t i = b->rc ? G_NONE : r.x.expr[root].first; i != G_NONE;
+         i = r.x.expr[i].next)
+        if (!whole && !(r.x.expr[i].starts && r.x.expr[i].ends))
+            alone = false;
+    if (alone) {
+        g_expr_count(&r.x, root);
+        g_expr_set_rules(&r.x, coding);
+    }
+    part.from = g_state(b);
+    part.to = g_state(b);
+    for (uint32_t i = b->rc ? G_NONE : r.x.expr[root].first; i != G_NONE;
          i = r.x.expr[i].next) {
         uint32_t at = g_state(b);
 
-        g_empty(b, from, at);
+        g_empty(b, part.from, at);
         if (!whole && !r.x.expr[i].starts)
             at = draw_any(b, at, coding);
         at = g_expr_draw(&r.x, at, i, coding);
         if (!whole && !r.x.expr[i].ends)
             at = draw_any(b, at, coding);
-        g_empty(b, at, to);
+        g_empty(b, at, part.to);
         if (b->rc)
             break;
     }
     g_exprs_release(&r.x);
-    return to;
+    return part;
 }

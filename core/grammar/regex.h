@@ -6,9 +6,9 @@
 #include "core/grammar/build.h"
 
 /* Draw the strings in which the expression p[0, n) has a match, or, when whole,
- * those that it matches as a whole.  A failure is bare.  Returns the state it
- * leads to. */
-uint32_t g_regex(struct g_build *b, uint32_t from, const char *p, size_t n,
-                 enum g_coding coding, bool whole);
+ * those that it matches as a whole.  alone: nothing else is drawn yet, and calls
+ * may be drawn.  A failure is bare. */
+struct g_part g_regex(struct g_build *b, const char *p, size_t n,
+                      enum g_coding coding, bool whole, bool alone);
 
 #endif

@@ -1,26 +1,45 @@
-/* JSON schemas as rules: a rule for each schema, one more for each object, array
- * and restricted string in it.  Rules are set one after the other from a list of
- * jobs, so that nothing recurses with the schema. */
+/* JSON schemas as rules.  A rule is set for each schema that stands for itself;
+ * objects, arrays and values are drawn into it, the schemas of their parts are
+ * called.  Branches of a union are drawn into one drawing as far as possible, so
+ * that what they have in common is read once.  Rules are set one after the other
+ * from a list of jobs: nothing recurses with the schema. */
 #include "core/grammar/schema.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/json.h"
 #include "core/grammar/regex.h"
 
 /* Items and characters up to this number are drawn one by one; beyond it they
  * are counted at run time. */
 #define MAX_UNROLLED 8
 
-enum job_kind { JOB_SCHEMA, JOB_STRING, JOB_ARRAY, JOB_OBJECT };
+/* Unions in unions up to this depth are drawn into each other. */
+#define MAX_UNIONS 4
+
+enum job_kind {
+    JOB_SCHEMA, /* any schema v */
+    JOB_STRING, /* a flat schema v of strings with a pattern or format */
+    JOB_KEYS,   /* keys of an object other than those of the object v */
+    JOB_REST    /* the rest of an array: min to max more items, and its end */
+};
 
 struct g_job {
     enum job_kind kind;
-    const json_t *v; /* any schema; flat for the other kinds */
+    const json_t *v;
     const struct g_place *place;
     uint32_t rule;
     bool raw; /* strings stand without quotes and escapes */
+    uint32_t item, min, max;
+};
+
+/* A schema at its place. */
+struct spot {
+    const struct g_place *place;
+    bool raw;
+    int depth; /* of unions */
 };
 
 /* ---- Jobs ---------------------------------------------------------------- */
@@ -44,22 +63,14 @@ static const struct g_place *place_new(struct g_schema *s,
     return p;
 }
 
-static uint32_t job_add(struct g_schema *s, enum job_kind kind, const json_t *v,
-                        const struct g_place *place)
+static uint32_t job_add(struct g_schema *s, struct g_job job)
 {
-    uint32_t rule = g_rule_new(s->b);
-
+    job.rule = g_rule_new(s->b);
     if (!g_grow(s->b, &s->job, s->n_jobs, &s->cap_jobs, sizeof *s->job,
                 G_MAX_RULES))
         return 0;
-    s->job[s->n_jobs++] = (struct g_job){
-        .kind = kind,
-        .v = v,
-        .place = place,
-        .rule = rule,
-        .raw = s->raw && (kind == JOB_SCHEMA || kind == JOB_STRING),
-    };
-    return rule;
+    s->job[s->n_jobs++] = job;
+    return job.rule;
 }
 
 static int memo_put(struct g_schema *s, const char *key, uint32_t rule)
@@ -70,23 +81,35 @@ static int memo_put(struct g_schema *s, const char *key, uint32_t rule)
     return s->b->rc;
 }
 
+static bool is_any(const json_t *v)
+{
+    return json_is_true(v) || (json_is_object(v) && !json_object_size(v));
+}
+
+static uint32_t any_rule(struct g_schema *s, bool raw)
+{
+    return g_json_any(s->j, raw ? G_LEAF_TEXT : G_LEAF_VALUE);
+}
+
 /* The rule of a schema; the same for the same schema. */
-static uint32_t rule_of(struct g_schema *s, const json_t *v,
+static uint32_t rule_of(struct g_schema *s, const json_t *v, bool raw,
                         const struct g_place *up, const char *key, size_t index)
 {
+    struct g_job job = { .kind = JOB_SCHEMA, .v = v, .raw = raw };
     char name[32];
     const json_t *known;
     uint32_t rule;
 
     if (s->b->rc)
         return 0;
-    if (json_is_true(v) || (json_is_object(v) && !json_object_size(v)))
-        return g_json_any(s->j, s->raw ? G_LEAF_TEXT : G_LEAF_VALUE);
-    snprintf(name, sizeof name, "%p%s", (const void *)v, s->raw ? " raw" : "");
+    if (is_any(v))
+        return any_rule(s, raw);
+    snprintf(name, sizeof name, "%p%s", (const void *)v, raw ? " raw" : "");
     known = json_object_get(s->memo, name);
     if (known && !json_is_boolean(v))
         return (uint32_t)json_integer_value(known);
-    rule = job_add(s, JOB_SCHEMA, v, place_new(s, up, key, index));
+    job.place = place_new(s, up, key, index);
+    rule = job_add(s, job);
     memo_put(s, name, rule);
     return rule;
 }
@@ -139,16 +162,6 @@ static void also(struct g_build *b, struct g_part *part, struct g_part other)
     g_auto_release(&y);
 }
 
-static struct g_part draw_pattern(struct g_build *b, const char *pattern,
-                                  size_t n, enum g_coding coding, bool whole)
-{
-    struct g_part p;
-
-    p.from = g_state(b);
-    p.to = g_regex(b, p.from, pattern, n, coding, whole);
-    return p;
-}
-
 static void set_string(struct g_schema *s, const struct g_job *job)
 {
     struct g_build *b = s->b;
@@ -157,6 +170,7 @@ static void set_string(struct g_schema *s, const struct g_job *job)
     uint32_t min = count_of(job->v, "minLength", 0);
     uint32_t max = count_of(job->v, "maxLength", UINT32_MAX), open;
     enum g_coding coding = job->raw ? G_RAW : G_JSON;
+    bool alone = !format && !min && max == UINT32_MAX && !s->j->never;
     struct g_part part = { G_NONE, G_NONE };
 
     if (format) {
@@ -167,12 +181,12 @@ static void set_string(struct g_schema *s, const struct g_job *job)
                          json_string_value(format));
             return;
         }
-        part = draw_pattern(b, p, strlen(p), coding, true);
+        part = g_regex(b, p, strlen(p), coding, true, false);
     }
     if (pattern) {
         struct g_part other =
-            draw_pattern(b, json_string_value(pattern),
-                         json_string_length(pattern), coding, false);
+            g_regex(b, json_string_value(pattern), json_string_length(pattern),
+                    coding, false, alone);
 
         if (b->rc && b->bare) {
             char where[300];
@@ -205,8 +219,11 @@ static void set_string(struct g_schema *s, const struct g_job *job)
 }
 
 static uint32_t string_rule(struct g_schema *s, const json_t *v,
-                            const struct g_place *place)
+                            const struct spot *at)
 {
+    struct g_job job = {
+        .kind = JOB_STRING, .v = v, .place = at->place, .raw = at->raw
+    };
     const json_t *pattern = json_object_get(v, "pattern");
     const json_t *format = json_object_get(v, "format");
     uint32_t min = count_of(v, "minLength", 0), rule;
@@ -216,10 +233,11 @@ static uint32_t string_rule(struct g_schema *s, const json_t *v,
 
     if (!pattern && !format)
         return g_json_rule(
-            s->j, (struct g_leaf){ .kind = s->raw ? G_LEAF_TEXT : G_LEAF_STRING,
-                                   .min_chars = min,
-                                   .max_chars = max });
-    seam_buf_fmt(&key, "%s %u %u %s ", s->raw ? "text" : "string", min, max,
+            s->j,
+            (struct g_leaf){ .kind = at->raw ? G_LEAF_TEXT : G_LEAF_STRING,
+                             .min_chars = min,
+                             .max_chars = max });
+    seam_buf_fmt(&key, "%s %u %u %s ", at->raw ? "text" : "string", min, max,
                  format ? json_string_value(format) : "");
     if (pattern)
         seam_buf_json(&key, json_string_value(pattern),
@@ -232,7 +250,7 @@ static uint32_t string_rule(struct g_schema *s, const json_t *v,
     if (known) {
         rule = (uint32_t)json_integer_value(known);
     } else {
-        rule = job_add(s, JOB_STRING, v, place);
+        rule = job_add(s, job);
         memo_put(s, key.p, rule);
     }
     seam_buf_release(&key);
@@ -345,108 +363,88 @@ static uint32_t item_rule(struct g_schema *s, const json_t *v, size_t i,
     const json_t *items = json_object_get(v, "items");
 
     if (i < json_array_size(prefix))
-        return rule_of(s, json_array_get(prefix, i),
+        return rule_of(s, json_array_get(prefix, i), false,
                        place_new(s, place, "prefixItems", 0), NULL, i);
-    return rule_of(s, items ? items : json_true(), place, "items", 0);
+    return rule_of(s, items ? items : json_true(), false, place, "items", 0);
 }
 
-/* The rest of an array behind its first items: any number of further ones in
- * [min, max], and its end; as a rule of its own. */
-static void set_array_rest(struct g_schema *s, uint32_t rule, uint32_t item,
-                           uint32_t min, uint32_t max)
+static void set_rest(struct g_schema *s, const struct g_job *job)
 {
     struct g_build *b = s->b;
     struct g_part before = { G_NONE, G_NONE }, each, after;
 
     each.from = g_state(b);
-    each.to =
-        g_calling(b, g_json_gap(s->j, g_literal(b, each.from, ",", 1)), item);
+    each.to = g_calling(b, g_json_gap(s->j, g_literal(b, each.from, ",", 1)),
+                        job->item);
     after.from = g_state(b);
     after.to = g_literal(b, g_json_gap(s->j, after.from), "]", 1);
-    g_rule_loop(b, rule, before, each, after, min, max);
+    g_rule_loop(b, job->rule, before, each, after, job->min, job->max);
 }
 
-static void set_array(struct g_schema *s, const struct g_job *job)
+/* ']' behind n items. */
+static void draw_end(struct g_schema *s, uint32_t at, uint32_t n, uint32_t to)
+{
+    g_bytes(s->b, n ? g_json_gap(s->j, at) : at, ']', ']', to);
+}
+
+static void draw_array(struct g_schema *s, const json_t *v,
+                       const struct g_place *place, struct g_part part)
 {
     struct g_build *b = s->b;
-    const json_t *v = job->v;
     uint32_t min = count_of(v, "minItems", 0);
     uint32_t max = count_of(v, "maxItems", UINT32_MAX);
     uint32_t n_prefix =
         (uint32_t)json_array_size(json_object_get(v, "prefixItems"));
-    uint32_t n_drawn, rest = G_NONE, at, end;
+    uint32_t n, at;
 
     if (json_is_false(json_object_get(v, "items")) && max > n_prefix)
         max = n_prefix;
-    if (min > max) {
-        struct g_part none = { g_state(b), g_state(b) };
-
-        g_rule_set(b, job->rule, none);
+    if (min > max)
         return;
-    }
     /* Items that are drawn one by one: those with schemas of their own, and at
      * least one, since only the first has no comma before it. */
-    n_drawn = n_prefix > 1 ? n_prefix : 1;
-    if (min > n_drawn && min <= MAX_UNROLLED)
-        n_drawn = min;
-    if (max <= MAX_UNROLLED || n_drawn > max)
-        n_drawn = max;
-    if (min > n_drawn || (max > n_drawn && max != UINT32_MAX)) {
-        rest = g_rule_new(b);
-        set_array_rest(s, rest, item_rule(s, v, n_drawn, job->place),
-                       min > n_drawn ? min - n_drawn : 0,
-                       max == UINT32_MAX ? max : max - n_drawn);
+    n = n_prefix > 1 ? n_prefix : 1;
+    if (min > n && min <= MAX_UNROLLED)
+        n = min;
+    if (max <= MAX_UNROLLED || n > max)
+        n = max;
+    at = g_json_gap(s->j, g_literal(b, part.from, "[", 1));
+    for (uint32_t i = 0; i < n && !b->rc; i++) {
+        if (i >= min)
+            draw_end(s, at, i, part.to);
+        if (i)
+            at = g_json_gap(s->j, g_literal(b, at, ",", 1));
+        at = g_calling(b, at, item_rule(s, v, i, place));
     }
-    at = g_state(b);
-    end = g_state(b);
-    {
-        uint32_t from = at;
+    if (min > n || (max > n && max != UINT32_MAX)) {
+        struct g_job rest = {
+            .kind = JOB_REST,
+            .place = place,
+            .item = item_rule(s, v, n, place),
+            .min = min > n ? min - n : 0,
+            .max = max == UINT32_MAX ? max : max - n,
+        };
 
-        at = g_json_gap(s->j, g_literal(b, from, "[", 1));
-        for (uint32_t i = 0; i < n_drawn && !b->rc; i++) {
-            if (i >= min)
-                g_bytes(b, i ? g_json_gap(s->j, at) : at, ']', ']', end);
-            if (i)
-                at = g_json_gap(s->j, g_literal(b, at, ",", 1));
-            at = g_calling(b, at, item_rule(s, v, i, job->place));
-        }
-        if (rest != G_NONE) {
-            g_call(b, at, rest, end);
-        } else if (n_drawn >= min) {
-            if (max > n_drawn) {
-                uint32_t more = g_json_gap(s->j, g_literal(b, at, ",", 1));
-
-                g_call(b, more, item_rule(s, v, n_drawn, job->place), at);
-            }
-            g_bytes(b, n_drawn ? g_json_gap(s->j, at) : at, ']', ']', end);
-        }
-        at = from;
+        g_call(b, at, job_add(s, rest), part.to);
+        return;
     }
-    g_rule_set(b, job->rule, (struct g_part){ at, end });
+    if (max > n)
+        g_call(b, g_json_gap(s->j, g_literal(b, at, ",", 1)),
+               item_rule(s, v, n, place), at);
+    draw_end(s, at, n, part.to);
 }
 
 /* ---- Objects ------------------------------------------------------------- */
 
-struct members {
-    const json_t *declared; /* properties */
-    const json_t *required;
-    const json_t *more; /* schema of others; NULL: there are none */
-    json_t *names;      /* object: all that are told by name, to null */
-};
-
-/* Keys of members that are not told by name. */
-static uint32_t other_key_rule(struct g_schema *s, const json_t *names)
+static void set_keys(struct g_schema *s, const struct g_job *job)
 {
     struct g_build *b = s->b;
     struct g_auto all = { 0 }, told = { 0 };
     struct g_part any, list;
-    uint32_t rule, x, y;
+    uint32_t x, y;
     const char *key;
     json_t *v;
 
-    if (!json_object_size(names))
-        return g_json_any(s->j, G_LEAF_STRING);
-    rule = g_rule_new(b);
     any.from = g_state(b);
     any.to = g_state(b);
     x = g_literal(b, any.from, "\"", 1);
@@ -454,7 +452,7 @@ static uint32_t other_key_rule(struct g_schema *s, const json_t *names)
     g_bytes(b, x, '"', '"', any.to);
     list.from = g_state(b);
     list.to = g_state(b);
-    json_object_foreach(g_loose(names), key, v)
+    json_object_foreach(g_loose(job->v), key, v)
     {
         y = g_literal(b, list.from, "\"", 1);
         y = g_text(b, y, key, strlen(key), G_JSON);
@@ -466,133 +464,139 @@ static uint32_t other_key_rule(struct g_schema *s, const json_t *names)
     any.from = g_state(b);
     any.to = g_both(b, any.from, &all, x, &told, y, true);
     g_json_limit(s->j, &any);
-    g_rule_set(b, rule, any);
+    g_rule_set(b, job->rule, any);
     g_auto_release(&all);
     g_auto_release(&told);
-    return rule;
 }
 
-/* Add the names of required members that have no schema of their own. */
-static void members_find(struct g_schema *s, const json_t *v, struct members *m)
+/* All members that are told by name: those declared, in their order, then those
+ * that are only required; to true where required, else null. */
+static const json_t *names_of(struct g_schema *s, const json_t *v)
 {
-    const json_t *x, *more = json_object_get(v, "additionalProperties");
+    json_t *names = json_object(), *x;
     const char *key;
     size_t i;
-    json_t *y;
 
-    *m = (struct members){ .declared = json_object_get(v, "properties"),
-                           .required = json_object_get(v, "required"),
-                           .names = json_object() };
-    /* Places refer to its keys. */
-    if (!m->names || json_array_append_new(s->made, m->names)) {
+    if (!names || json_array_append_new(s->made, names)) {
         g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
-        return;
+        return NULL;
     }
-    /* Members that are neither declared nor mentioned are left out: an answer
-     * without them conforms as well. */
-    m->more = more ? more : m->declared ? NULL : json_true();
-    if (json_is_false(m->more))
-        m->more = NULL;
-    json_object_foreach(g_loose(m->declared), key, y)
+    json_object_foreach(json_object_get(v, "properties"), key, x)
     {
-        if (json_object_set_new_nocheck(m->names, key, json_null()))
+        if (json_object_set_new_nocheck(names, key, json_null()))
             g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
     }
-    json_array_foreach(g_loose(m->required), i, x)
+    json_array_foreach(json_object_get(v, "required"), i, x)
     {
-        if (json_object_set_new_nocheck(m->names, json_string_value(x),
+        if (json_object_set_new_nocheck(names, json_string_value(x),
                                         json_true()))
             g_fail(s->b, SEAM_ENOMEM, "grammar: out of memory");
     }
-    g_work(s->b, json_object_size(m->names));
+    g_work(s->b, 10 * json_object_size(names));
+    return names;
 }
 
-static void draw_members(struct g_schema *s, const struct g_job *job,
-                         const struct members *m, uint32_t other_key,
-                         struct g_part part)
+static void draw_values(struct g_schema *s, const json_t *v,
+                        const struct spot *at, struct g_part part);
+
+/* A member's value: few words are drawn, everything else is called. */
+static void draw_member_value(struct g_schema *s, const json_t *v,
+                              const struct g_place *up, const char *key,
+                              struct g_part part)
+{
+    static const char *const other[] = { "$ref", "allOf", "anyOf", "oneOf" };
+    bool values = json_object_get(v, "const") || json_object_get(v, "enum");
+    struct spot at = { 0 };
+
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        values = values && !json_object_get(v, other[i]);
+    if (!values) {
+        g_call(s->b, part.from, rule_of(s, v, false, up, key, 0), part.to);
+        return;
+    }
+    at.place = place_new(s, up, key, 0);
+    v = g_schema_flat(s, v, at.place);
+    if (v)
+        draw_values(s, v, &at, part);
+}
+
+static void draw_object(struct g_schema *s, const json_t *v,
+                        const struct g_place *place, struct g_part part)
 {
     struct g_build *b = s->b;
-    const json_t *absent = json_object_get(job->v, "additionalProperties");
+    const json_t *declared = json_object_get(v, "properties");
+    const json_t *more = json_object_get(v, "additionalProperties");
+    const json_t *names = names_of(s, v), *member;
+    const struct g_place *in = place_new(s, place, "properties", 0);
+    struct g_job keys = { .kind = JOB_KEYS, .v = names, .place = place };
     /* Before the first member, and behind one. */
     uint32_t first = g_json_gap(s->j, g_literal(b, part.from, "{", 1));
     uint32_t later = g_state(b), at;
-    const struct g_place *in = NULL;
     const char *key;
     json_t *required;
 
-    json_object_foreach(m->names, key, required)
+    json_object_foreach(g_loose(names), key, required)
     {
-        const json_t *v = json_object_get(m->declared, key);
         uint32_t next = g_state(b), none = g_state(b);
 
-        if (!in)
-            in = place_new(s, job->place, "properties", 0);
-        if (!v)
-            v = absent ? absent : json_true();
+        member = json_object_get(declared, key);
+        if (!member)
+            member = more ? more : json_true();
         at = g_state(b);
         g_empty(b, first, at);
         g_empty(b, g_json_gap(s->j, g_literal(b, later, ",", 1)), at);
         at = g_json_name(s->j, at, key, strlen(key));
-        g_call(b, at, rule_of(s, v, in, key, 0), next);
+        draw_member_value(s, member, in, key, (struct g_part){ at, next });
         if (!json_is_true(required)) {
             g_empty(b, first, none);
             g_empty(b, later, next);
         }
         first = none;
         later = next;
+        if (b->rc)
+            return;
     }
-    if (m->more) {
+    /* Members that are neither declared nor mentioned are left out: an answer
+     * without them conforms as well. */
+    if (!more)
+        more = declared ? json_false() : json_true();
+    if (!json_is_false(more)) {
         at = g_state(b);
         g_empty(b, first, at);
         g_empty(b, g_json_gap(s->j, g_literal(b, later, ",", 1)), at);
-        at = g_json_colon(s->j, g_calling(b, at, other_key));
-        g_call(b, at,
-               rule_of(s, m->more, job->place, "additionalProperties", 0),
+        at = g_calling(b, at,
+                       json_object_size(names)
+                           ? job_add(s, keys)
+                           : g_json_any(s->j, G_LEAF_STRING));
+        g_call(b, g_json_colon(s->j, at),
+               rule_of(s, more, false, place, "additionalProperties", 0),
                later);
     }
     g_bytes(b, first, '}', '}', part.to);
     g_bytes(b, g_json_gap(s->j, later), '}', '}', part.to);
 }
 
-static void set_object(struct g_schema *s, const struct g_job *job)
-{
-    struct members m;
-    struct g_part part;
-    uint32_t other_key = G_NONE;
-
-    members_find(s, job->v, &m);
-    if (s->b->rc)
-        return;
-    if (m.more)
-        other_key = other_key_rule(s, m.names);
-    part.from = g_state(s->b);
-    part.to = g_state(s->b);
-    draw_members(s, job, &m, other_key, part);
-    g_rule_set(s->b, job->rule, part);
-}
-
 /* ---- Any schema ---------------------------------------------------------- */
 
-static void draw_values(struct g_schema *s, const struct g_job *job,
-                        const json_t *v, struct g_part part)
+static void draw_values(struct g_schema *s, const json_t *v,
+                        const struct spot *at, struct g_part part)
 {
     const json_t *one = json_object_get(v, "const"), *x;
     const json_t *list = json_object_get(v, "enum");
     size_t n = one ? 1 : json_array_size(list);
 
-    for (size_t i = 0; i < n && !s->b->rc; i++) {
+    for (size_t i = 0; i < n && g_work(s->b, 20); i++) {
         int admitted;
 
         x = one ? one : json_array_get(list, i);
-        g_work(s->b, n);
-        admitted = g_schema_admits(v, x);
+        admitted = g_schema_admits(v, x, !one || !list);
         if (admitted < 0) {
-            g_fail_place(s->b, job->place, one ? "const" : "enum",
+            g_fail_place(s->b, at->place, one ? "const" : "enum",
                          "not supported together with all of the other "
                          "keywords here");
             return;
         }
-        if (admitted && job->raw && json_is_string(x))
+        if (admitted && at->raw && json_is_string(x))
             g_empty(s->b,
                     g_json_text(s->j, part.from, json_string_value(x),
                                 json_string_length(x), G_RAW),
@@ -602,15 +606,26 @@ static void draw_values(struct g_schema *s, const struct g_job *job,
     }
 }
 
-static void draw_branches(struct g_schema *s, const struct g_job *job,
-                          const json_t *v, const char *key, struct g_part part)
+static void draw_any(struct g_schema *s, const json_t *v, const struct spot *at,
+                     struct g_part part);
+
+/* Does it begin in a way that is better read together with others? */
+static bool joins(const json_t *v)
+{
+    return json_object_get(v, "anyOf") || json_object_get(v, "oneOf") ||
+           json_object_get(v, "const") || json_object_get(v, "enum") ||
+           (json_object_get(v, "type") && g_schema_types(v) == G_TYPE_OBJECT);
+}
+
+static void draw_branches(struct g_schema *s, const json_t *v, const char *key,
+                          const struct spot *at, struct g_part part)
 {
     const json_t *list = json_object_get(v, key), *rest;
-    const struct g_place *in = place_new(s, job->place, key, 0);
+    const struct g_place *in = place_new(s, at->place, key, 0);
     bool alone;
 
-    if (!strcmp(key, "oneOf") && !g_schema_apart(s, list, in)) {
-        g_fail_place(s->b, job->place, key,
+    if (!strcmp(key, "oneOf") && !g_schema_apart(s, list, in) && !s->b->rc) {
+        g_fail_place(s->b, at->place, key,
                      "only supported where the schemas exclude each other by "
                      "type, const, enum or a required member");
         return;
@@ -618,30 +633,35 @@ static void draw_branches(struct g_schema *s, const struct g_job *job,
     rest = g_schema_without(s, v, key);
     alone = rest && !g_schema_says(rest, "");
     for (size_t i = 0; i < json_array_size(list) && !s->b->rc; i++) {
+        struct spot here = { .place = place_new(s, in, NULL, i),
+                             .raw = at->raw,
+                             .depth = at->depth + 1 };
         const json_t *x = json_array_get(list, i);
+        const json_t *f = g_schema_flat(s, x, here.place);
 
-        if (!alone) {
-            struct g_place here = { .up = in, .index = i };
-
-            x = g_schema_flat(s, x, &here);
-            x = x ? g_schema_meet(s, rest, x, &here) : NULL;
-        }
-        if (x)
-            g_call(s->b, part.from, rule_of(s, x, in, NULL, i), part.to);
+        if (f && !alone)
+            f = x = g_schema_meet(s, rest, f, here.place);
+        if (!f)
+            return;
+        if (here.depth <= MAX_UNIONS && joins(f))
+            draw_any(s, f, &here, part);
+        else
+            g_call(s->b, part.from, rule_of(s, x, at->raw, here.place, "", 0),
+                   part.to);
     }
 }
 
-static void draw_types(struct g_schema *s, const struct g_job *job,
-                       const json_t *v, struct g_part part)
+static void draw_types(struct g_schema *s, const json_t *v,
+                       const struct spot *at, struct g_part part)
 {
     struct g_build *b = s->b;
-    uint32_t types = g_schema_types(v);
+    uint32_t types = g_schema_types(v), about = g_schema_about(v);
 
     if (!json_object_get(v, "type"))
-        types = g_schema_about(v);
+        types = about;
     if (json_object_get(v, "format") &&
         !(types & (G_TYPE_STRING | G_TYPE_INTEGER | G_TYPE_NUMBER))) {
-        g_fail_place(b, job->place, "format", "not supported without strings");
+        g_fail_place(b, at->place, "format", "not supported without strings");
         return;
     }
     if (types & G_TYPE_NULL)
@@ -652,25 +672,35 @@ static void draw_types(struct g_schema *s, const struct g_job *job,
     }
     if (types & (G_TYPE_NUMBER | G_TYPE_INTEGER))
         g_call(b, part.from,
-               number_rule(s, v, !(types & G_TYPE_NUMBER), job->place),
-               part.to);
+               number_rule(s, v, !(types & G_TYPE_NUMBER), at->place), part.to);
     if (types & G_TYPE_STRING)
-        g_call(b, part.from, string_rule(s, v, job->place), part.to);
-    if (types & G_TYPE_ARRAY)
-        g_call(b, part.from,
-               g_schema_about(v) & G_TYPE_ARRAY
-                   ? job_add(s, JOB_ARRAY, v, job->place)
-                   : g_json_any(s->j, G_LEAF_ARRAY),
-               part.to);
-    if (types & G_TYPE_OBJECT)
-        g_call(b, part.from,
-               g_schema_about(v) & G_TYPE_OBJECT
-                   ? job_add(s, JOB_OBJECT, v, job->place)
-                   : g_json_any(s->j, G_LEAF_OBJECT),
-               part.to);
+        g_call(b, part.from, string_rule(s, v, at), part.to);
+    if ((types & G_TYPE_ARRAY) && (about & G_TYPE_ARRAY))
+        draw_array(s, v, at->place, part);
+    else if (types & G_TYPE_ARRAY)
+        g_call(b, part.from, g_json_any(s->j, G_LEAF_ARRAY), part.to);
+    if ((types & G_TYPE_OBJECT) && (about & G_TYPE_OBJECT))
+        draw_object(s, v, at->place, part);
+    else if (types & G_TYPE_OBJECT)
+        g_call(b, part.from, g_json_any(s->j, G_LEAF_OBJECT), part.to);
     if (!types)
-        g_call(b, part.from,
-               g_json_any(s->j, s->raw ? G_LEAF_TEXT : G_LEAF_VALUE), part.to);
+        g_call(b, part.from, any_rule(s, at->raw), part.to);
+}
+
+/* A flat schema. */
+static void draw_any(struct g_schema *s, const json_t *v, const struct spot *at,
+                     struct g_part part)
+{
+    if (is_any(v))
+        g_call(s->b, part.from, any_rule(s, at->raw), part.to);
+    else if (json_object_get(v, "anyOf"))
+        draw_branches(s, v, "anyOf", at, part);
+    else if (json_object_get(v, "oneOf"))
+        draw_branches(s, v, "oneOf", at, part);
+    else if (json_object_get(v, "const") || json_object_get(v, "enum"))
+        draw_values(s, v, at, part);
+    else if (json_is_object(v))
+        draw_types(s, v, at, part);
 }
 
 /* The place of what a reference leads to. */
@@ -698,36 +728,23 @@ static const struct g_place *place_of_target(struct g_schema *s,
 static void set_schema(struct g_schema *s, const struct g_job *job)
 {
     struct g_build *b = s->b;
-    const json_t *v = job->v, *ref = json_object_get(v, "$ref");
+    const json_t *v = job->v, *ref = json_object_get(v, "$ref"), *to;
     struct g_part part = { g_state(b), g_state(b) };
+    struct spot at = { .place = job->place, .raw = job->raw };
 
     if (ref && !g_schema_says(v, "$ref")) {
-        const json_t *to;
-
         if (g_schema_check(s, v, job->place))
             return;
         to = g_schema_target(s, ref, job->place);
-        if (!to)
-            return;
-        g_call(b, part.from,
-               rule_of(s, to, place_of_target(s, ref, job->place), "", 0),
-               part.to);
+        if (to)
+            g_call(b, part.from,
+                   rule_of(s, to, job->raw, place_of_target(s, ref, job->place),
+                           "", 0),
+                   part.to);
     } else {
         v = g_schema_flat(s, v, job->place);
-        if (!v)
-            return;
-        if (json_is_true(v) || (json_is_object(v) && !json_object_size(v)))
-            g_call(b, part.from,
-                   g_json_any(s->j, s->raw ? G_LEAF_TEXT : G_LEAF_VALUE),
-                   part.to);
-        else if (json_object_get(v, "anyOf"))
-            draw_branches(s, job, v, "anyOf", part);
-        else if (json_object_get(v, "oneOf"))
-            draw_branches(s, job, v, "oneOf", part);
-        else if (json_object_get(v, "const") || json_object_get(v, "enum"))
-            draw_values(s, job, v, part);
-        else if (json_is_object(v))
-            draw_types(s, job, v, part);
+        if (v)
+            draw_any(s, v, &at, part);
     }
     g_rule_set(b, job->rule, part);
 }
@@ -737,7 +754,6 @@ static void job_do(struct g_schema *s, const struct g_job *job)
     char where[300];
 
     g_clear(s->b);
-    s->raw = job->raw;
     switch (job->kind) {
     case JOB_SCHEMA:
         set_schema(s, job);
@@ -745,11 +761,11 @@ static void job_do(struct g_schema *s, const struct g_job *job)
     case JOB_STRING:
         set_string(s, job);
         break;
-    case JOB_ARRAY:
-        set_array(s, job);
+    case JOB_KEYS:
+        set_keys(s, job);
         break;
-    case JOB_OBJECT:
-        set_object(s, job);
+    case JOB_REST:
+        set_rest(s, job);
         break;
     }
     if (s->b->rc && s->b->bare) {
@@ -757,6 +773,29 @@ static void job_do(struct g_schema *s, const struct g_job *job)
         seam_fail_at(s->b->err, where);
         s->b->bare = false;
     }
+}
+
+static bool depth_is_at_most(const json_t *v, int most)
+{
+    const char *key;
+    json_t *x;
+    size_t i;
+
+    if (!json_is_array(v) && !json_is_object(v))
+        return true;
+    if (!most)
+        return false;
+    json_array_foreach(g_loose(v), i, x)
+    {
+        if (!depth_is_at_most(x, most - 1))
+            return false;
+    }
+    json_object_foreach(g_loose(v), key, x)
+    {
+        if (!depth_is_at_most(x, most - 1))
+            return false;
+    }
+    return true;
 }
 
 uint32_t g_schema_add(struct g_schema **list, struct g_json *j,
@@ -775,7 +814,6 @@ uint32_t g_schema_add(struct g_schema **list, struct g_json *j,
     s->b = j->b;
     s->j = j;
     s->root = root;
-    s->raw = raw;
     s->made = json_array();
     s->memo = json_object();
     if (!s->made || !s->memo)
@@ -783,16 +821,10 @@ uint32_t g_schema_add(struct g_schema **list, struct g_json *j,
     place = place_new(s, NULL, where, 0);
     if (!json_is_object(root) && !json_is_boolean(root))
         g_fail_place(j->b, place, NULL, "expected a schema");
-    if (!j->b->rc)
-        rule = job_add(s, JOB_SCHEMA, root, place);
-    /* A reference to the whole is a call of this rule. */
-    if (!j->b->rc) {
-        char name[32];
-
-        snprintf(name, sizeof name, "%p%s", (const void *)root,
-                 raw ? " raw" : "");
-        memo_put(s, name, rule);
-    }
+    else if (!depth_is_at_most(root, SEAM_JSON_DEPTH))
+        g_fail_place(j->b, place, NULL, "nested more than %d levels deep",
+                     SEAM_JSON_DEPTH);
+    rule = rule_of(s, root, raw, place, "", 0);
     for (uint32_t i = 0; i < s->n_jobs && !j->b->rc; i++) {
         struct g_job job = s->job[i];
 

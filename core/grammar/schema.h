@@ -30,7 +30,6 @@ struct g_schema {
     uint32_t n_jobs, cap_jobs;
     struct g_place **place; /* those that outlive a call */
     uint32_t n_places, cap_places;
-    bool raw; /* of the job at hand */
 };
 
 /* jansson's walks take no const; nothing is changed through this. */
@@ -67,8 +66,8 @@ bool g_schema_apart(struct g_schema *s, const json_t *branches,
 json_t *g_schema_without(struct g_schema *s, const json_t *v, const char *key);
 /* Does it say anything about values, apart from the keyword `but`? */
 bool g_schema_says(const json_t *v, const char *but);
-/* 1, 0, or -1: cannot be told here. */
-int g_schema_admits(const json_t *schema, const json_t *value);
+/* 1, 0, or -1: cannot be told here.  listed: value is from its own enum. */
+int g_schema_admits(const json_t *schema, const json_t *value, bool listed);
 bool g_json_same(const json_t *a, const json_t *b); /* 1 is 1.0 */
 
 enum {

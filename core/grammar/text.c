@@ -75,13 +75,16 @@ static bool is_name_char(char c, bool first)
 
 static void skip_blanks(struct text *t)
 {
+    bool comment = false;
+
     for (; t->at < t->n; t->at++) {
-        if (t->p[t->at] == '#')
-            while (t->at < t->n && t->p[t->at] != '\n')
-                t->at++;
-        if (t->at < t->n && !strchr(" \t\r\n", t->p[t->at]))
-            return;
-        if (t->at < t->n && !t->p[t->at])
+        char c = t->p[t->at];
+
+        if (comment)
+            comment = c != '\n';
+        else if (c == '#')
+            comment = true;
+        else if (c != ' ' && c != '\t' && c != '\r' && c != '\n')
             return;
     }
 }
