@@ -1,12 +1,17 @@
-# seam_add_test(NAME SOURCES a.c ... [TIMEOUT seconds] [PLUGINS kda ...])
+# seam_add_test(NAME SOURCES a.c ... [TIMEOUT seconds] [PLUGINS kda ...]
+#   [THREADS])
 #
 # A Criterion program run by ctest.  PLUGINS are built before it runs; their
 # folder is in the macro SEAM_TEST_PLUGIN_DIR, the source tree in
 # SEAM_TEST_SOURCE_DIR, the build tree in SEAM_TEST_BINARY_DIR.
+#
+# THREADS says that the test is about code with threads: ThreadSanitizer runs
+# those (label threads, target threaded_tests).
+add_custom_target(threaded_tests)
 pkg_check_modules(CRITERION REQUIRED IMPORTED_TARGET criterion)
 
 function(seam_add_test name)
-  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;PLUGINS" ${ARGN})
+  cmake_parse_arguments(T "THREADS" "TIMEOUT" "SOURCES;PLUGINS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
@@ -34,4 +39,8 @@ function(seam_add_test name)
   endif()
   add_test(NAME ${name} COMMAND test_${name} --jobs 2)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT})
+  if(T_THREADS)
+    set_tests_properties(${name} PROPERTIES LABELS threads)
+    add_dependencies(threaded_tests test_${name})
+  endif()
 endfunction()
