@@ -542,10 +542,17 @@ static void logits_of(enum rig_set set, bool w4a16, uint32_t chunk)
     run_close(&u);
 }
 
+/* Sanitizers take two of the sizes; each chunk is computed by the same code. */
+#ifdef SEAM_TEST_QUICK
+#define CHUNKS 7, 150
+#else
+#define CHUNKS 1, 7, 64, 101, 150
+#endif
+
 #define LOGITS_TEST(set_, SET_, dtype_, w4_)                      \
     Test(golden, set_##_##dtype_##_logits_at_every_chunk_size)    \
     {                                                             \
-        static const uint32_t chunk[] = { 1, 7, 64, 101, 150 };   \
+        static const uint32_t chunk[] = { CHUNKS };               \
                                                                   \
         for (size_t i = 0; i < sizeof chunk / sizeof *chunk; i++) \
             logits_of(SET_, w4_, chunk[i]);                       \
