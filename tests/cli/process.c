@@ -133,9 +133,9 @@ void process_serve(struct process *p, const char *const *args, char url[64])
 {
     const char *all[MAX_ARGS] = { "serve",
                                   "-c",
-                                  SEAM_TEST_SOURCE_DIR "/conf/nano.json",
+                                  (SEAM_TEST_SOURCE_DIR "/conf/nano.json"),
                                   "--set",
-                                  "plugin_dir=" SEAM_TEST_PLUGIN_DIR,
+                                  ("plugin_dir=" SEAM_TEST_PLUGIN_DIR),
                                   "--listen",
                                   "127.0.0.1:0" };
     int n = 7;

@@ -1,6 +1,7 @@
 /* HT-3, SE-3: bodies that break parsers, and small ones with a large bill. */
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -106,7 +107,9 @@ Test(ht3, nesting_is_bounded)
         reply_release(&r);
     }
     fixture_alive(&f, 1, "ok");
-    cr_expect_leq(open_fds(), fds);
+    /* The server closes its ends in its own time; bounded by the test's limit. */
+    while (open_fds() > fds)
+        sched_yield();
     seam_buf_release(&b);
     fixture_close(&f);
 }

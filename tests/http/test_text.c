@@ -296,7 +296,7 @@ Test(ht5, never_drops_a_token_of_the_prompt)
                     unsigned room = 64 - (unsigned)lengths[i];
                     unsigned want = limit[j] < room ? limit[j] : room;
 
-                    cr_expect_eq(json_integer_value(reply_at(
+                    cr_expect_eq((size_t)json_integer_value(reply_at(
                                      &r, "usage", "prompt_tokens", NULL)),
                                  lengths[i]);
                     cr_expect_eq(json_integer_value(reply_at(
