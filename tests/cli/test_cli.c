@@ -94,7 +94,7 @@ Test(cli, a_pin_is_printed_and_kept)
     says(ARGS("plugins", "-c", NANO, "--set", PLUGIN_DIR, "--set",
               "plugins.linear_attention.unpinned=false", "--set", set),
          NULL, 0, "kda", NULL);
-    set[strlen(set) - 1] ^= 1;
+    set[strlen(set) - 1] = set[strlen(set) - 1] == '0' ? '1' : '0';
     says(ARGS("plugins", "-c", NANO, "--set", PLUGIN_DIR, "--set",
               "plugins.linear_attention.unpinned=false", "--set", set),
          NULL, 1, "the configuration pins", NULL);
