@@ -1,0 +1,122 @@
+/* The engine's inside, as its files share it (private to core/engine).
+ *
+ *   engine.c    asking, the thread and the ends of generations
+ *   load.c      what is done once, before the first request
+ *   schedule.c  submissions, the waiting queue, what a step is made of
+ *   cache.c     pages, and the snapshots that prompts go on from
+ *   step.c      computing a step and handing out its tokens */
+#ifndef SEAM_ENGINE_IMPL_H
+#define SEAM_ENGINE_IMPL_H
+
+#include "core/base/clock.h"
+#include "core/engine/gen.h"
+#include "core/engine/prefix.h"
+#include "core/engine/runtime.h"
+
+#define SEAM_ENGINE_MAX_EOS 32
+
+struct seam_engine {
+    const struct seam_config *config;
+    const struct seam_log *log;
+    seam_engine_progress *progress;
+    void *progress_ctx;
+    struct seam_stats stats;
+    pthread_t thread;
+
+    /* Guards state, load_err, the waiting queue and stop. */
+    pthread_mutex_t lock;
+    pthread_cond_t change; /* work came, state changed, or stop was asked */
+    struct seam_error load_err;
+    struct seam_gen *first, **last; /* waiting, in order of service */
+    uint64_t arrivals;
+    bool stop;
+
+    _Atomic int state;       /* enum seam_engine_state; written under lock */
+    _Atomic uint32_t active; /* waiting and running */
+    /* When something last moved: a step ended, or work came to an idle engine.
+     * relaxed: read by health checks that compare it with the clock. */
+    _Atomic uint64_t moved_ns;
+    _Atomic bool
+        sampling; /* relaxed: for the watchdog, see seam_engine_where */
+
+    /* From here on constant once READY, and written before by the thread. */
+    struct seam_runtime *rt;
+    int32_t eos[SEAM_ENGINE_MAX_EOS];
+    uint32_t n_eos;
+    float temperature, top_p;
+    struct seam_vocab *vocabulary;
+
+    /* The thread's own. */
+    struct seam_gen **running; /* [n_running], in order of arrival */
+    uint32_t n_running;
+    int32_t *free_page, *free_row;
+    uint32_t *page_refs; /* [n_pages] sequences and snapshots that hold it */
+    struct seam_prefix *prefix; /* NULL: switched off */
+    int32_t user_token;         /* a turn begins with it; -1: there is none */
+    uint32_t n_free_pages, n_free_rows;
+    struct seam_step_seq *seq; /* [max_seqs] the step being made */
+    struct seam_gen **seq_gen; /* [max_seqs] whose it is */
+    int32_t *logit_row;        /* [max_logit_rows] */
+    struct seam_gen **row_gen; /* [max_logit_rows] */
+    uint32_t *row_at;          /* [max_logit_rows] prompt token scored */
+    struct seam_sample_row *sample;
+    struct seam_sample_out *sampled;
+    float *scratch; /* [vocab] */
+};
+
+static inline uint32_t seam_engine_pages_for(const struct seam_engine *e,
+                                             uint32_t tokens)
+{
+    return (tokens + e->rt->page_tokens - 1) / e->rt->page_tokens;
+}
+
+static inline void seam_engine_moved(struct seam_engine *e, uint64_t now)
+{
+    atomic_store_explicit(&e->moved_ns, now, memory_order_relaxed);
+}
+
+/* All that follows is for the engine's thread. */
+
+void seam_engine_set_state(struct seam_engine *e, enum seam_engine_state state);
+/* The gen leaves the engine; the caller has taken it off its list. */
+void seam_engine_end(struct seam_engine *e, struct seam_gen *g,
+                     enum seam_gen_end end, const struct seam_error *err);
+/* The same for a running one: keeps a snapshot and gives back what it holds. */
+void seam_engine_end_running(struct seam_engine *e, struct seam_gen *g,
+                             enum seam_gen_end end,
+                             const struct seam_error *err);
+
+/* Everything from opening the model to a step that works.  Errors name file,
+ * plugin, key or tensor. */
+int seam_engine_load(struct seam_engine *e, struct seam_error *err);
+
+/* The next in the waiting queue, which is not empty.  Under the lock. */
+struct seam_gen *seam_queue_pop(struct seam_engine *e);
+/* Move waiting generations to running while rows and pages last. */
+void seam_engine_admit(struct seam_engine *e);
+/* Choose the step: every sequence that decodes, then prompts in order of
+ * arrival while tokens are left.  Returns how many sequences. */
+uint32_t seam_engine_choose(struct seam_engine *e);
+
+/* Have n pages free, by dropping snapshots if need be; then take one.  ctx of
+ * unref is the engine. */
+bool seam_page_make_room(struct seam_engine *e, uint32_t n);
+int32_t seam_page_take(struct seam_engine *e);
+void seam_page_unref(void *ctx, int32_t page);
+/* Give pages and row back; g is no longer running. */
+void seam_engine_evict(struct seam_engine *e, struct seam_gen *g);
+/* Keep a snapshot of what g has in the cache, where that is worth it. */
+void seam_engine_snapshot(struct seam_engine *e, struct seam_gen *g);
+/* Go on from the longest snapshot of what g begins with.  g has its row;
+ * without a snapshot it starts from nothing. */
+int seam_engine_resume(struct seam_engine *e, struct seam_gen *g,
+                       struct seam_error *err);
+/* Tokens up to the next place in the prompt where a snapshot is worth keeping:
+ * its end, where a turn of the user begins, and every so often. */
+uint32_t seam_engine_until_cut(const struct seam_engine *e,
+                               const struct seam_gen *g);
+
+/* Admit, choose, compute, deliver. */
+void seam_engine_step(struct seam_engine *e);
+
+#endif
