@@ -13,9 +13,10 @@ static const char help[] =
     "  seam plugins -c FILE             what the configuration would load\n"
     "  seam pin FILE.so                 the configuration entry for a plugin\n"
     "  seam check FILE.so [options]     does a plugin keep the contract\n"
+    "  seam eval ppl FILE -c FILE       perplexity of a text\n"
     "  seam help | --version\n"
     "\n"
-    "options of serve, run and plugins:\n"
+    "options of serve, run, plugins and eval:\n"
     "  -c, --config FILE     the configuration\n"
     "  --set KEY=VALUE       one setting, such as engine.threads=2\n"
     "  --model DIR           model.path\n"
@@ -34,6 +35,11 @@ static const char help[] =
     "  --json                one line of JSON for each test\n"
     "  --in-process          one test, in this process, for a debugger\n"
     "\n"
+    "options of eval ppl:\n"
+    "  --window N            tokens of a row, each scored on its own; 1024\n"
+    "  --rows N              only the first N rows\n"
+    "  --json                one line of JSON\n"
+    "\n"
     "docs/configuration.md lists all settings, docs/check.md all tests.\n";
 
 int main(int argc, char **argv)
@@ -45,6 +51,7 @@ int main(int argc, char **argv)
         { "serve", seam_cli_serve },     { "run", seam_cli_run },
         { "inspect", seam_cli_inspect }, { "plugins", seam_cli_plugins },
         { "pin", seam_cli_pin },         { "check", seam_cli_check },
+        { "eval", seam_cli_eval },
     };
 
     if (argc < 2) {

@@ -115,6 +115,29 @@ Test(cli, run_answers_in_the_terminal)
          NULL, 1, NULL, "temperature");
 }
 
+/* The figure of models/nano/REFERENCE.md for whole rows is test_nano's; here, a
+ * part of it, and what is said of wrong use. */
+Test(cli, eval_prints_the_perplexity_of_a_text)
+{
+    const char *text = SEAM_TEST_SOURCE_DIR "/models/nano/eval_text.txt";
+
+    says(ARGS("eval", "ppl", text, "-c", NANO, "--set", PLUGIN_DIR, "--window",
+              "100", "--rows", "2"),
+         NULL, 0, "2 rows of 100 tokens, 198 predictions", NULL);
+    says(ARGS("eval", "ppl", text, "-c", NANO, "--set", PLUGIN_DIR, "--window",
+              "16", "--rows", "1", "--json"),
+         NULL, 0, "\"perplexity\": ", NULL);
+    says(ARGS("eval", "ppl", text, "-c", NANO, "--set", PLUGIN_DIR, "--window",
+              "30000"),
+         NULL, 1, NULL, "--window");
+    says(ARGS("eval", "ppl", text, "-c", NANO, "--window", "1"), NULL, 2, NULL,
+         "from 2 on");
+    says(ARGS("eval", "ppl", "/nonexistent", "-c", NANO, "--set", PLUGIN_DIR),
+         NULL, 1, NULL, "/nonexistent");
+    says(ARGS("eval", "bleu"), NULL, 2, NULL, "expected ppl FILE");
+    says(ARGS("eval", "ppl"), NULL, 2, NULL, "expected a text file");
+}
+
 /* A plugin that the configuration needs and that is refused stops the start. */
 Test(cli, a_refused_plugin_stops_the_start)
 {
