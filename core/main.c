@@ -23,6 +23,7 @@ static const char help[] =
     "  --listen HOST:PORT    server.listen\n"
     "  --insecure            server.insecure: no key for any address\n"
     "  --threads N           engine.threads\n"
+    "  --trace FILE          engine.trace: a timeline for chrome://tracing\n"
     "  --log-level LEVEL     log.level: debug, info, warn, error\n"
     "  --print-config        (serve) show every setting with its origin\n"
     "\n"

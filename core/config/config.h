@@ -87,6 +87,7 @@ struct seam_config {
         int64_t max_queue;       /* requests waiting                         */
         int64_t prefix_bytes;    /* states of the prefix cache; 0: none      */
         int64_t prefix_interval; /* tokens between its snapshots; 0: none    */
+        char *trace;             /* file of the timeline, or NULL            */
     } engine;
     struct {
         char *level;  /* "debug", "info", "warn", "error"         */

@@ -162,6 +162,10 @@ S("engine.prefix_interval", \
   INT(engine.prefix_interval, "2048", 0, 1 << 20), \
   .help = "tokens of a prompt after which such a state is kept; 0: only at " \
           "turns") \
+S("engine.trace", STRING(engine.trace), .is_path = true, .flag = "--trace", \
+  .preset_words = "none", \
+  .help = "file that receives a timeline of steps, plugins and requests, in " \
+          "Chrome's trace format") \
 S("log.level", CHOICE(log.level, "info", choices_level), \
   .flag = "--log-level", .help = "least severe messages that are written") \
 S("log.format", CHOICE(log.format, "text", choices_format), \

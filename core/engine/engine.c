@@ -28,12 +28,6 @@ bool seam_engine_stalled(const struct seam_engine *e)
 
 void seam_engine_where(const struct seam_engine *e, char *out, size_t n)
 {
-    static const enum seam_role role[] = {
-        [SEAM_GLM5_BACKEND] = SEAM_ROLE_BACKEND,
-        [SEAM_GLM5_LINEAR] = SEAM_ROLE_LINEAR,
-        [SEAM_GLM5_SPARSE] = SEAM_ROLE_SPARSE,
-        [SEAM_GLM5_MOE] = SEAM_ROLE_MOE,
-    };
     enum seam_glm5_call call = SEAM_GLM5_IDLE;
     uint32_t layer = 0;
 
@@ -45,8 +39,8 @@ void seam_engine_where(const struct seam_engine *e, char *out, size_t n)
     else if (call == SEAM_GLM5_IDLE)
         snprintf(out, n, "the scheduler");
     else
-        snprintf(out, n, "plugin %s, layer %u", e->rt->host[role[call]].name,
-                 layer);
+        snprintf(out, n, "plugin %s, layer %u",
+                 e->rt->host[seam_engine_role(call)].name, layer);
 }
 
 uint32_t seam_engine_active(const struct seam_engine *e)
@@ -158,6 +152,8 @@ void seam_engine_end(struct seam_engine *e, struct seam_gen *g,
                  "request cancelled after %u prompt and %u generated tokens",
                  g->n_done < g->p.n_prompt ? g->n_done : g->p.n_prompt,
                  g->info.n_generated);
+    if (e->timeline)
+        seam_timeline_request(e->timeline, g->order, &g->info, end, now);
     engine_count_end(e, g, end, now);
     atomic_fetch_sub_explicit(&e->active, 1, memory_order_relaxed);
     seam_gen_finish(g, end, err, now);
@@ -329,6 +325,7 @@ void seam_engine_free(struct seam_engine *e)
 {
     if (!e)
         return;
+    seam_timeline_close(e->timeline);
     seam_prefix_free(e->prefix);
     seam_vocab_free(e->vocabulary);
     seam_runtime_close(e->rt);

@@ -12,6 +12,7 @@
 #include "core/engine/gen.h"
 #include "core/engine/prefix.h"
 #include "core/engine/runtime.h"
+#include "core/engine/timeline.h"
 
 #define SEAM_ENGINE_MAX_EOS 32
 
@@ -40,6 +41,7 @@ struct seam_engine {
         sampling; /* relaxed: for the watchdog, see seam_engine_where */
 
     /* From here on constant once READY, and written before by the thread. */
+    struct seam_timeline *timeline; /* NULL: none is wanted */
     struct seam_runtime *rt;
     int32_t eos[SEAM_ENGINE_MAX_EOS];
     uint32_t n_eos;
@@ -62,6 +64,10 @@ struct seam_engine {
     struct seam_sample_row *sample;
     struct seam_sample_out *sampled;
     float *scratch; /* [vocab] */
+    /* The plugin's call that is on, for the timeline. */
+    enum seam_glm5_call call;
+    uint32_t call_layer;
+    uint64_t call_ns;
 };
 
 static inline uint32_t seam_engine_pages_for(const struct seam_engine *e,
@@ -73,6 +79,15 @@ static inline uint32_t seam_engine_pages_for(const struct seam_engine *e,
 static inline void seam_engine_moved(struct seam_engine *e, uint64_t now)
 {
     atomic_store_explicit(&e->moved_ns, now, memory_order_relaxed);
+}
+
+/* The role whose plugin is called. */
+static inline enum seam_role seam_engine_role(enum seam_glm5_call call)
+{
+    return call == SEAM_GLM5_LINEAR   ? SEAM_ROLE_LINEAR
+           : call == SEAM_GLM5_SPARSE ? SEAM_ROLE_SPARSE
+           : call == SEAM_GLM5_MOE    ? SEAM_ROLE_MOE
+                                      : SEAM_ROLE_BACKEND;
 }
 
 /* All that follows is for the engine's thread. */

@@ -186,6 +186,11 @@ int seam_engine_load(struct seam_engine *e, struct seam_error *err)
         rc = engine_warm_up(e, err);
     if (rc)
         return rc;
+    if (e->config->engine.trace)
+        rc = seam_timeline_open(&e->timeline, e->config->engine.trace, e->log,
+                                err);
+    if (rc)
+        return rc;
     seam_runtime_plan(e->rt, &plan);
     if (!plan.failed)
         seam_log(e->log, SEAM_LOG_INFO, "engine", "%s", plan.p);

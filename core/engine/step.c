@@ -99,6 +99,7 @@ static int engine_sample(struct seam_engine *e, uint32_t n,
                          struct seam_error *err)
 {
     uint32_t n_top = 0;
+    uint64_t start;
     int rc;
 
     if (!n)
@@ -125,9 +126,13 @@ static int engine_sample(struct seam_engine *e, uint32_t n,
         if (g->p.n_top > n_top)
             n_top = g->p.n_top;
     }
+    start = seam_now_ns();
     atomic_store_explicit(&e->sampling, true, memory_order_relaxed);
     rc = seam_runtime_sample(e->rt, 0, n, e->sample, n_top, e->sampled, err);
     atomic_store_explicit(&e->sampling, false, memory_order_relaxed);
+    if (e->timeline)
+        seam_timeline_span(e->timeline, SEAM_LANE_ROLE + SEAM_ROLE_BACKEND,
+                           "sample", -1, start, seam_now_ns());
     return rc;
 }
 
@@ -274,11 +279,28 @@ static int engine_compute(struct seam_engine *e, uint32_t n_seqs,
     return 0;
 }
 
+/* Called by the model at each of its calls: the one before has ended. */
+static void engine_watch(void *ctx, enum seam_glm5_call call, uint32_t layer)
+{
+    struct seam_engine *e = ctx;
+    enum seam_role role = seam_engine_role(e->call);
+    uint64_t now = seam_now_ns();
+
+    if (e->call != SEAM_GLM5_IDLE)
+        seam_timeline_span(e->timeline, SEAM_LANE_ROLE + role,
+                           e->rt->host[role].name, (int32_t)e->call_layer,
+                           e->call_ns, now);
+    e->call = call;
+    e->call_layer = layer;
+    e->call_ns = now;
+}
+
 void seam_engine_step(struct seam_engine *e)
 {
     struct seam_stats *s = &e->stats;
     struct seam_error err;
     uint32_t n_seqs, n_tokens = 0;
+    uint64_t start;
     int rc;
 
     for (uint32_t i = 0; i < e->n_running;) {
@@ -296,6 +318,9 @@ void seam_engine_step(struct seam_engine *e)
         return;
     for (uint32_t i = 0; i < n_seqs; i++)
         n_tokens += e->seq[i].n;
+    start = seam_now_ns();
+    if (e->timeline)
+        seam_glm5_next_watch(e->rt->net, engine_watch, e);
     rc = engine_compute(e, n_seqs, &err);
     if (rc)
         engine_step_failed(e, n_seqs, rc, &err);
@@ -303,4 +328,6 @@ void seam_engine_step(struct seam_engine *e)
     seam_hist_observe(&s->step_tokens, n_tokens);
     atomic_store_explicit(&s->running, e->n_running, memory_order_relaxed);
     seam_engine_moved(e, seam_now_ns());
+    if (e->timeline)
+        seam_timeline_step(e->timeline, n_seqs, n_tokens, start, seam_now_ns());
 }

@@ -34,6 +34,8 @@ struct seam_glm5_next {
     /* layer << 8 | enum seam_glm5_call.  relaxed: a watchdog looks at it while
      * the step goes on. */
     _Atomic uint32_t where;
+    void (*watch)(void *ctx, enum seam_glm5_call call, uint32_t layer);
+    void *watch_ctx;
 
     /* Activations, in one allocation.  T = limits.max_tokens. */
     void *arena;
@@ -253,6 +255,17 @@ static void glm_enter(struct seam_glm5_next *m, uint32_t layer,
                       enum seam_glm5_call call)
 {
     atomic_store_explicit(&m->where, layer << 8 | call, memory_order_relaxed);
+    if (m->watch)
+        m->watch(m->watch_ctx, call, layer);
+}
+
+void seam_glm5_next_watch(struct seam_glm5_next *m,
+                          void (*fn)(void *ctx, enum seam_glm5_call call,
+                                     uint32_t layer),
+                          void *ctx)
+{
+    m->watch = fn;
+    m->watch_ctx = ctx;
 }
 
 /* ---- A step -------------------------------------------------------------- */

@@ -54,6 +54,13 @@ enum seam_glm5_call {
 enum seam_glm5_call seam_glm5_next_where(const struct seam_glm5_next *m,
                                          uint32_t *layer);
 
+/* Have fn called at each of these places of the steps to come, with IDLE at the
+ * end of a step; NULL: no longer.  [submit] */
+void seam_glm5_next_watch(struct seam_glm5_next *m,
+                          void (*fn)(void *ctx, enum seam_glm5_call call,
+                                     uint32_t layer),
+                          void *ctx);
+
 /* One step.  token [n_tokens] and row [n_rows] are device arrays: the ids fed,
  * -1 for padding, and the token rows whose logits are wanted.  *logits becomes
  * [n_rows, vocab] F32, valid until the next step.  Nothing is allocated, and

@@ -1,5 +1,6 @@
 /* The program as its user meets it: what it says, and how it ends. */
 #include <criterion/criterion.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,24 @@ Test(cli, run_answers_in_the_terminal)
     says(ARGS("run", "-c", NANO, "--set", PLUGIN_DIR, "-p", "x",
               "--temperature", "9"),
          NULL, 1, NULL, "temperature");
+}
+
+Test(cli, a_trace_of_a_run_is_written)
+{
+    char path[] = "/tmp/seam-trace-XXXXXX";
+    int fd = mkstemp(path);
+    json_t *events;
+
+    cr_assert(fd >= 0);
+    close(fd);
+    says(ARGS("run", "-c", NANO, "--set", PLUGIN_DIR, "-p", "x",
+              "--temperature", "0", "--max-tokens", "8", "--trace", path),
+         NULL, 0, NULL, "prompt tokens");
+    events = json_load_file(path, 0, NULL);
+    cr_assert_not_null(events, "the trace is no JSON");
+    cr_expect_gt(json_array_size(events), 100);
+    json_decref(events);
+    unlink(path);
 }
 
 /* The figure of models/nano/REFERENCE.md for whole rows is test_nano's; here, a
