@@ -14,6 +14,7 @@ static const char help[] =
     "  seam pin FILE.so                 the configuration entry for a plugin\n"
     "  seam check FILE.so [options]     does a plugin keep the contract\n"
     "  seam eval ppl FILE -c FILE       perplexity of a text\n"
+    "  seam bench WHAT [options]        how fast it is; seam bench --help\n"
     "  seam help | --version\n"
     "\n"
     "options of serve, run, plugins and eval:\n"
@@ -52,7 +53,7 @@ int main(int argc, char **argv)
         { "serve", seam_cli_serve },     { "run", seam_cli_run },
         { "inspect", seam_cli_inspect }, { "plugins", seam_cli_plugins },
         { "pin", seam_cli_pin },         { "check", seam_cli_check },
-        { "eval", seam_cli_eval },
+        { "eval", seam_cli_eval },       { "bench", seam_cli_bench },
     };
 
     if (argc < 2) {

@@ -18,6 +18,7 @@ int seam_cli_pin(int argc, char **argv);
 /* 0 conforms, 1 does not, 2 could not be tested here. */
 int seam_cli_check(int argc, char **argv);
 int seam_cli_eval(int argc, char **argv);
+int seam_cli_bench(int argc, char **argv);
 
 /* What the commands that read a configuration have in common:
  * -c FILE, --set KEY=VALUE and the short flags of settings. */
