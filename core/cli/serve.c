@@ -7,6 +7,7 @@
 
 #include "core/base/clock.h"
 #include "core/cli/cli.h"
+#include "core/cli/notify.h"
 #include "core/cli/progress.h"
 #include "core/engine/engine.h"
 #include "core/server/server.h"
@@ -76,7 +77,7 @@ static bool serve_watch(struct seam_engine *e, const struct seam_log *log,
  * *err then says why. */
 static int serve_wait(struct seam_engine *e, const struct seam_log *log,
                       const char *url, const sigset_t *set,
-                      struct seam_error *err)
+                      struct seam_notify *notify, struct seam_error *err)
 {
     uint64_t start = seam_now_ns();
     bool said_ready = false, stalled = false;
@@ -95,7 +96,10 @@ static int serve_wait(struct seam_engine *e, const struct seam_log *log,
             seam_log(log, SEAM_LOG_INFO, "server",
                      "ready after %.2f s: %s/v1/chat/completions",
                      (double)(seam_now_ns() - start) / 1e9, url);
+            seam_notify_send(notify, "READY=1\nSTATUS=ready");
         }
+        if (!stalled)
+            seam_notify_alive(notify, seam_now_ns());
     }
 }
 
@@ -120,7 +124,8 @@ static void serve_drain(struct seam_server *s, struct seam_engine *e,
     }
 }
 
-static int serve(const struct seam_config *c, const struct seam_log *log)
+static int serve(const struct seam_config *c, const struct seam_log *log,
+                 struct seam_notify *notify)
 {
     struct seam_progress progress;
     struct seam_engine_opts eo = {
@@ -154,8 +159,10 @@ static int serve(const struct seam_config *c, const struct seam_log *log)
     }
     seam_log(log, SEAM_LOG_INFO, "server", "listening on %s",
              seam_server_url(server));
-    sig = serve_wait(engine, log, seam_server_url(server), &set, &err);
+    seam_notify_send(notify, "STATUS=loading");
+    sig = serve_wait(engine, log, seam_server_url(server), &set, notify, &err);
     serve_arm_exit();
+    seam_notify_send(notify, "STOPPING=1\nSTATUS=draining");
     if (sig) {
         seam_server_drain(server);
         seam_engine_drain(engine);
@@ -181,6 +188,7 @@ int seam_cli_serve(int argc, char **argv)
 {
     struct seam_cli_opts o = { 0 };
     struct seam_config c = { 0 };
+    struct seam_notify notify;
     struct seam_log log;
     struct seam_error err;
     bool print = false;
@@ -206,7 +214,9 @@ int seam_cli_serve(int argc, char **argv)
             fputs(text.p, stdout);
         seam_buf_release(&text);
     } else if (!rc) {
-        rc = serve(&c, &log);
+        rc = seam_notify_open(&notify, &err) ? seam_cli_fail(&err)
+                                             : serve(&c, &log, &notify);
+        seam_notify_close(&notify);
     }
     seam_config_release(&c);
     seam_cli_opts_release(&o);
