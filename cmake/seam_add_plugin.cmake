@@ -20,4 +20,9 @@ function(seam_add_plugin name)
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()
   set_target_properties(${name} PROPERTIES LINK_DEPENDS ${SEAM_PLUGIN_MAP})
+  # Plugins of the tests stay where they are.
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/plugins/")
+    install(TARGETS ${name}
+      LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/seam/plugins)
+  endif()
 endfunction()
