@@ -11,7 +11,8 @@
 #define SEAM_JSON_DEPTH 128
 
 enum {
-    SEAM_JSON_BIG_INT = 1 /* integers beyond 64 bits become reals */
+    SEAM_JSON_BIG_INT = 1 /* integers beyond 64 bits become reals, the nearest
+                             there are */
 };
 
 /* text[0, n) as a value the caller releases with json_decref, or NULL with a

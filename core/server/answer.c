@@ -45,9 +45,18 @@ int seam_answer_model(struct seam_http *h, const char *name, const char **out,
     return 0;
 }
 
+void seam_answer_ignored(struct seam_http *h, const struct seam_buf *ignored)
+{
+    if (!ignored->n)
+        return;
+    seam_http_add(h, "X-Seam-Ignored", ignored->p);
+    seam_log(h->s->log, SEAM_LOG_DEBUG, "server",
+             "%s: fields without effect: %s", h->id, ignored->p);
+}
+
 int seam_answer_open(struct seam_answer *a, struct seam_http *h,
                      enum seam_request_kind kind, const char *id_prefix,
-                     json_t *body)
+                     struct seam_converted *chat)
 {
     struct seam_request_limits l;
     struct seam_str text = { h->body.p, h->body.n };
@@ -57,22 +66,21 @@ int seam_answer_open(struct seam_answer *a, struct seam_http *h,
     memset(a, 0, sizeof *a);
     a->h = h;
     seam_answer_limits(h, &l);
-    if (body)
-        rc = seam_request_read(&a->r, kind, body, &l, &a->err);
+    if (chat)
+        rc = seam_request_adopt(&a->r, chat, &l, &a->err);
     else
         rc = seam_request_parse(&a->r, kind, text.p, text.n, &l, &a->err);
     if (!rc)
         rc = seam_answer_model(h, a->r.model, &a->model, &a->err);
     /* The client's own text keeps numbers as they were written. */
     if (!rc && kind == SEAM_REQUEST_CHAT &&
-        (body || seam_chat_is_mapped(&a->r))) {
+        (chat || seam_chat_is_mapped(&a->r))) {
         made = seam_chat_text(&a->r);
         if (made)
             text = (struct seam_str){ made, strlen(made) };
         else
             rc = seam_api_fail(&a->err, 503, "overloaded", NULL, "no memory");
     }
-    json_decref(body);
     if (!rc)
         rc = seam_chat_open(&a->chat, seam_server_engine(h->s), &a->r, text,
                             &a->err);
@@ -85,11 +93,7 @@ int seam_answer_open(struct seam_answer *a, struct seam_http *h,
     seam_id_make(a->id, id_prefix);
     a->created = time(NULL);
     seam_constraint_note(seam_server_engine(h->s), &a->r);
-    if (a->r.ignored.n) {
-        seam_http_add(h, "X-Seam-Ignored", a->r.ignored.p);
-        seam_log(h->s->log, SEAM_LOG_DEBUG, "server",
-                 "%s: fields without effect: %s", h->id, a->r.ignored.p);
-    }
+    seam_answer_ignored(h, &a->r.ignored);
     return 0;
 }
 

@@ -18,12 +18,12 @@ struct seam_answer {
     const char *finish; /* of the last choice, for the log                  */
 };
 
-/* Check the body (or, when not NULL, `body`, whose reference is taken over),
- * the model's name and the prompt, and submit.  On failure the error is already
- * sent and *a is empty. */
+/* Check the body (or, when not NULL, the chat that was made from it, which is
+ * taken over), the model's name and the prompt, and submit.  On failure the
+ * error is already sent and *a is empty. */
 int seam_answer_open(struct seam_answer *a, struct seam_http *h,
                      enum seam_request_kind kind, const char *id_prefix,
-                     json_t *body);
+                     struct seam_converted *made);
 
 /* Generate.  event gets ctx; 0: done.  -1: the engine failed and, unless an
  * event stream has begun, the error was sent; 1: the client left. */
@@ -31,6 +31,9 @@ int seam_answer_run(struct seam_answer *a,
                     int (*event)(void *ctx, const struct seam_chat_event *ev),
                     void *ctx);
 void seam_answer_release(struct seam_answer *a);
+
+/* Name the fields without effect in the answer's head and the log. */
+void seam_answer_ignored(struct seam_http *h, const struct seam_buf *ignored);
 
 /* What request checks need to know of server and model. */
 void seam_answer_limits(struct seam_http *h, struct seam_request_limits *l);

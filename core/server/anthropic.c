@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/server/request.h"
+
 static const char *string_at(const json_t *o, const char *key)
 {
     return json_string_value(json_object_get(o, key));
@@ -270,9 +272,7 @@ static int convert_tools(const json_t *list, json_t *chat,
 
         /* Tools that Anthropic's own servers would run. */
         if (type && !is_type(t, "custom") && !is_type(t, "function")) {
-            if (!ignored->n || !strstr(ignored->p, "tools.type"))
-                seam_buf_str(ignored,
-                             ignored->n ? ", tools.type" : "tools.type");
+            seam_ignored_add(ignored, "tools.type");
             continue;
         }
         f = json_object();
@@ -346,21 +346,8 @@ static void convert_ignored(const json_t *body, struct seam_buf *ignored)
         "top_k",          "tools",    "tool_choice", "thinking",
         "output_config",  NULL
     };
-    const char *key;
-    json_t *v;
 
-    json_object_foreach((json_t *)body, key, v)
-    {
-        const char *const *k = known;
-
-        while (*k && strcmp(*k, key))
-            k++;
-        if (*k || json_is_null(v) || strlen(key) > 64 || ignored->n > 1024 ||
-            strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                        "0123456789_.-") != strlen(key))
-            continue;
-        seam_buf_fmt(ignored, "%s%s", ignored->n ? ", " : "", key);
-    }
+    seam_ignored_note(ignored, body, known);
 }
 
 json_t *seam_anthropic_chat(const json_t *body, bool counting,

@@ -253,7 +253,7 @@ static int collect(struct messages_answer *m, const struct seam_chat_event *ev)
     return b->text.failed ? SEAM_ENOMEM : 0;
 }
 
-static json_t *block_json(const struct block *b)
+static json_t *block_json(const struct block *b, struct seam_spelling *s)
 {
     json_t *text = json_stringn(b->text.p ? b->text.p : "", b->text.n), *input;
 
@@ -265,7 +265,8 @@ static json_t *block_json(const struct block *b)
     json_decref(text);
     input = seam_json_parse(b->text.p ? b->text.p : "", b->text.n, "input",
                             SEAM_JSON_BIG_INT, NULL);
-    if (!json_is_object(input)) {
+    if (!json_is_object(input) ||
+        seam_spelling_add(s, input, b->text.p, b->text.n)) {
         json_decref(input);
         input = json_object();
     }
@@ -277,16 +278,20 @@ static json_t *block_json(const struct block *b)
 static void answer_collected(struct messages_answer *m)
 {
     json_t *content = json_array();
+    struct seam_spelling s = { 0 };
 
     for (uint32_t i = 0; i < m->n_blocks; i++)
         if (m->block[i].kind != BLOCK_TOOL || m->block[i].whole)
-            json_array_append_new(content, block_json(&m->block[i]));
+            json_array_append_new(content, block_json(&m->block[i], &s));
     if (!json_array_size(content))
         json_array_append_new(
             content, json_pack("{s:s, s:s}", "type", "text", "text", ""));
-    seam_http_json(m->a.h, 200,
-                   message_json(m, content, json_string(stop_name(&m->finish)),
-                                stop_sequence(&m->a, &m->finish)));
+    seam_http_spelled(m->a.h, 200,
+                      message_json(m, content,
+                                   json_string(stop_name(&m->finish)),
+                                   stop_sequence(&m->a, &m->finish)),
+                      &s);
+    seam_spelling_release(&s);
 }
 
 /* ---- Both ---------------------------------------------------------------- */
@@ -298,30 +303,33 @@ static int on_event(void *ctx, const struct seam_chat_event *ev)
     return m->a.r.stream ? !stream(m, ev) : collect(m, ev);
 }
 
-static json_t *read_chat(struct seam_http *h, bool counting)
+static int read_chat(struct seam_http *h, bool counting,
+                     struct seam_converted *c)
 {
     struct seam_api_error e;
-    struct seam_buf ignored = { 0 };
-    json_t *body = seam_request_json(h->body.p ? h->body.p : "", h->body.n, &e);
-    json_t *chat =
-        body ? seam_anthropic_chat(body, counting, &ignored, &e) : NULL;
+    json_t *body;
 
+    *c = (struct seam_converted){ 0 };
+    body = seam_request_json(h->body.p ? h->body.p : "", h->body.n,
+                             &c->spelling, &e);
+    if (body)
+        c->chat = seam_anthropic_chat(body, counting, &c->ignored, &e);
     json_decref(body);
-    if (!chat)
-        seam_http_fail(h, &e);
-    else if (ignored.n)
-        seam_http_add(h, "X-Seam-Ignored", ignored.p);
-    seam_buf_release(&ignored);
-    return chat;
+    if (c->chat)
+        return 0;
+    seam_http_fail(h, &e);
+    seam_converted_release(c);
+    return -1;
 }
 
 void seam_api_messages(struct seam_http *h)
 {
     struct messages_answer m = { 0 };
-    json_t *chat = read_chat(h, false);
+    struct seam_converted chat;
     int rc;
 
-    if (!chat || seam_answer_open(&m.a, h, SEAM_REQUEST_CHAT, "msg_", chat))
+    if (read_chat(h, false, &chat) ||
+        seam_answer_open(&m.a, h, SEAM_REQUEST_CHAT, "msg_", &chat))
         return;
     m.a.r.call_prefix = "toolu_";
     if (m.a.r.stream)
@@ -342,7 +350,7 @@ void seam_api_messages(struct seam_http *h)
 
 void seam_api_count_tokens(struct seam_http *h)
 {
-    json_t *chat = read_chat(h, true);
+    struct seam_converted chat;
     struct seam_request_limits l;
     struct seam_request r = { 0 };
     struct seam_api_error e;
@@ -351,20 +359,23 @@ void seam_api_count_tokens(struct seam_http *h)
     char *text = NULL;
     int rc;
 
-    if (!chat)
+    if (read_chat(h, true, &chat))
         return;
     seam_answer_limits(h, &l);
-    rc = seam_request_read(&r, SEAM_REQUEST_CHAT, chat, &l, &e);
-    json_decref(chat);
+    rc = seam_request_adopt(&r, &chat, &l, &e);
     if (!rc)
         rc = seam_answer_model(h, r.model, &model, &e);
     if (!rc) {
         text = seam_chat_text(&r);
-        rc = text ? seam_chat_render(seam_server_engine(h->s),
-                                     (struct seam_str){ text, strlen(text) },
-                                     NULL, &ids, &e)
+        rc = text ? seam_chat_render(
+                        seam_server_engine(h->s),
+                        (struct seam_str){ text, strlen(text) },
+                        seam_chat_count_max(seam_server_engine(h->s)), NULL,
+                        &ids, &e)
                   : seam_api_fail(&e, 503, "overloaded", NULL, "no memory");
     }
+    if (!rc)
+        seam_answer_ignored(h, &r.ignored);
     if (rc)
         seam_http_fail(h, &e);
     else

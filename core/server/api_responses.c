@@ -149,7 +149,7 @@ static bool send_event(struct response *r, const char *type, json_t *v)
 
     json_object_set_new(v, "type", json_string(type));
     json_object_set_new(v, "sequence_number", json_integer(r->sequence++));
-    text = json_dumps(v, JSON_COMPACT);
+    text = seam_spelling_dump(&r->a.r.spelling, v);
     ok = text && seam_sse_send(&r->a.sse, type, text, strlen(text));
     free(text);
     json_decref(v);
@@ -352,22 +352,20 @@ void seam_api_responses(struct seam_http *h)
 {
     struct response r = { 0 };
     struct seam_api_error e;
-    struct seam_buf ignored = { 0 };
-    json_t *chat = NULL;
+    struct seam_converted chat = { 0 };
     int rc;
 
-    r.body = seam_request_json(h->body.p ? h->body.p : "", h->body.n, &e);
+    r.body = seam_request_json(h->body.p ? h->body.p : "", h->body.n,
+                               &chat.spelling, &e);
     if (r.body)
-        chat = seam_responses_chat(r.body, &ignored, &e);
-    if (ignored.n)
-        seam_http_add(h, "X-Seam-Ignored", ignored.p);
-    seam_buf_release(&ignored);
-    if (!chat) {
+        chat.chat = seam_responses_chat(r.body, &chat.ignored, &e);
+    if (!chat.chat) {
         seam_http_fail(h, &e);
+        seam_converted_release(&chat);
         json_decref(r.body);
         return;
     }
-    if (seam_answer_open(&r.a, h, SEAM_REQUEST_CHAT, "resp_", chat)) {
+    if (seam_answer_open(&r.a, h, SEAM_REQUEST_CHAT, "resp_", &chat)) {
         json_decref(r.body);
         return;
     }
@@ -377,8 +375,9 @@ void seam_api_responses(struct seam_http *h)
     if (r.a.r.stream && rc <= 0)
         stream_end(&r, rc);
     else if (!rc)
-        seam_http_json(h, 200,
-                       response_json(&r, r.cut ? "incomplete" : "completed"));
+        seam_http_spelled(h, 200,
+                          response_json(&r, r.cut ? "incomplete" : "completed"),
+                          &r.a.r.spelling);
     for (uint32_t i = 0; i < r.n_items; i++) {
         seam_buf_release(&r.item[i].name);
         seam_buf_release(&r.item[i].text);

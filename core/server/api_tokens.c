@@ -1,5 +1,6 @@
 /* POST /tokenize, /detokenize and /apply-template. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/server/answer.h"
@@ -27,38 +28,101 @@ static int flags_check(const json_t *body, struct seam_api_error *e)
     return 0;
 }
 
-/* The prompt that a body with messages renders to, checked as a chat is. */
-static int messages_render(struct seam_http *h, json_t *body,
-                           struct seam_buf *prompt, struct seam_ids *ids,
-                           struct seam_api_error *e)
+/* Name what has no effect; of a body with messages, fields of a chat that only
+ * change how it is answered have none either, but belong there. */
+static void tokens_ignored(struct seam_http *h, const struct seam_buf *names,
+                           const char *const *known)
 {
+    struct seam_buf rest = { 0 };
+    const char *p = names->p;
+
+    while (p && *p) {
+        size_t n = strcspn(p, ",");
+        char name[80];
+
+        if (n < sizeof name) {
+            const char *const *k = known;
+
+            memcpy(name, p, n);
+            name[n] = 0;
+            while (*k && strcmp(*k, name))
+                k++;
+            if (!*k)
+                seam_ignored_add(&rest, name);
+        }
+        p += n;
+        p += strspn(p, ", ");
+    }
+    seam_answer_ignored(h, &rest);
+    seam_buf_release(&rest);
+}
+
+/* The prompt that a body with messages renders to, checked as a chat is. */
+static int messages_render(struct seam_http *h, struct seam_buf *prompt,
+                           struct seam_ids *ids, struct seam_api_error *e)
+{
+    static const char *const known[] = { "add_special_tokens", "parse_special",
+                                         "return_token_strs",  "with_pieces",
+                                         "add_special",        NULL };
     struct seam_engine *engine = seam_server_engine(h->s);
     struct seam_request_limits l;
     struct seam_request r;
     struct seam_str text = { h->body.p, h->body.n };
+    const char *model;
     char *made = NULL;
     int rc;
 
     seam_answer_limits(h, &l);
-    if (seam_request_read(&r, SEAM_REQUEST_CHAT, body, &l, e))
+    if (seam_request_parse(&r, SEAM_REQUEST_CHAT, text.p, text.n, &l, e))
         return -1;
-    if (seam_chat_is_mapped(&r)) {
+    rc = seam_answer_model(h, r.model, &model, e);
+    if (!rc && seam_chat_is_mapped(&r)) {
         made = seam_chat_text(&r);
         if (made)
             text = (struct seam_str){ made, strlen(made) };
+        else
+            rc = seam_api_fail(e, 503, "overloaded", NULL, "no memory");
     }
-    rc = seam_chat_render(engine, text, prompt, ids, e);
+    if (!rc)
+        rc = seam_chat_render(engine, text, seam_chat_count_max(engine), prompt,
+                              ids, e);
+    if (!rc)
+        tokens_ignored(h, &r.ignored, known);
     free(made);
     seam_request_release(&r);
     return rc;
+}
+
+/* A body without messages may name a model, too. */
+static int tokens_model(struct seam_http *h, const json_t *body,
+                        struct seam_api_error *e)
+{
+    const json_t *v = json_object_get(body, "model");
+    const char *model;
+
+    if (v && !json_is_null(v) && !json_is_string(v))
+        return seam_api_invalid(e, "model", "model must be a string");
+    return seam_answer_model(h, json_string_value(v), &model, e);
 }
 
 static int text_ids(struct seam_http *h, const json_t *body,
                     struct seam_ids *ids, struct seam_api_error *e)
 {
     const json_t *v = json_object_get(body, "prompt");
+    static const char *const known[] = { "prompt",
+                                         "content",
+                                         "model",
+                                         "add_special_tokens",
+                                         "parse_special",
+                                         "return_token_strs",
+                                         "with_pieces",
+                                         "add_special",
+                                         NULL };
+    struct seam_engine *engine = seam_server_engine(h->s);
     const char *name = "prompt";
+    struct seam_buf ignored = { 0 };
     struct seam_error err = { 0 };
+    uint32_t max = seam_chat_count_max(engine);
     int rc;
 
     if (!v) {
@@ -70,64 +134,94 @@ static int text_ids(struct seam_http *h, const json_t *body,
                              "prompt, content or messages is missing");
     if (!json_is_string(v))
         return seam_api_invalid(e, name, "%s must be a string", name);
-    rc = seam_tokenizer_encode(seam_engine_tokenizer(seam_server_engine(h->s)),
-                               json_string_value(v), json_string_length(v),
-                               flag_at(body, "parse_special", true), ids, &err);
+    rc = tokens_model(h, body, e);
+    if (rc)
+        return rc;
+    rc = seam_tokenizer_encode_max(seam_engine_tokenizer(engine),
+                                   json_string_value(v), json_string_length(v),
+                                   flag_at(body, "parse_special", true), max,
+                                   ids, &err);
     if (rc == SEAM_ENOMEM)
         return seam_api_fail(e, 503, "overloaded", NULL, "no memory");
-    return rc ? seam_api_invalid(e, name, "%s cannot be tokenised", name) : 0;
+    if (rc == SEAM_ETOOLONG)
+        return seam_api_invalid(e, name, "%s has more than %u tokens", name,
+                                max);
+    if (rc)
+        return seam_api_invalid(e, name, "%s cannot be tokenised", name);
+    seam_ignored_note(&ignored, body, known);
+    seam_answer_ignored(h, &ignored);
+    seam_buf_release(&ignored);
+    return 0;
 }
 
-static json_t *token_text(const struct seam_tokenizer *t, int32_t id)
+/* A token's bytes as a JSON string. */
+static void add_text(struct seam_buf *out, const struct seam_tokenizer *t,
+                     int32_t id, struct seam_buf *text)
 {
-    struct seam_buf text = { 0 };
-    json_t *v;
-
-    seam_chat_token_text(t, id, &text);
-    v = json_stringn(text.p ? text.p : "", text.n);
-    seam_buf_release(&text);
-    return v;
+    seam_buf_clear(text);
+    seam_chat_token_text(t, id, text);
+    seam_buf_json(out, text->p ? text->p : "", text->n);
 }
 
-static json_t *ids_json(struct seam_http *h, const json_t *body,
-                        const struct seam_ids *ids)
+/* There may be a million: written as text, without a tree of values. */
+static void ids_write(struct seam_http *h, const json_t *body,
+                      const struct seam_ids *ids, struct seam_buf *out)
 {
     struct seam_engine *engine = seam_server_engine(h->s);
     const struct seam_tokenizer *t = seam_engine_tokenizer(engine);
-    json_t *tokens = json_array(), *strings = json_null();
     bool pieces = flag_at(body, "with_pieces", false);
+    struct seam_buf text = { 0 };
 
-    if (flag_at(body, "return_token_strs", false))
-        strings = json_array();
+    seam_buf_fmt(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[",
+                 ids->n, seam_engine_max_context(engine));
     for (size_t i = 0; i < ids->n; i++) {
-        json_array_append_new(
-            tokens, pieces ? json_pack("{s:i, s:o}", "id", (int)ids->v[i],
-                                       "piece", token_text(t, ids->v[i]))
-                           : json_integer(ids->v[i]));
-        if (json_is_array(strings))
-            json_array_append_new(strings, token_text(t, ids->v[i]));
+        seam_buf_fmt(out, "%s%s%d", i ? "," : "", pieces ? "{\"id\":" : "",
+                     (int)ids->v[i]);
+        if (pieces) {
+            seam_buf_str(out, ",\"piece\":");
+            add_text(out, t, ids->v[i], &text);
+            seam_buf_str(out, "}");
+        }
     }
-    return json_pack("{s:I, s:I, s:o, s:o}", "count", (json_int_t)ids->n,
-                     "max_model_len",
-                     (json_int_t)seam_engine_max_context(engine), "tokens",
-                     tokens, "token_strs", strings);
+    seam_buf_str(out, "],\"token_strs\":");
+    if (flag_at(body, "return_token_strs", false)) {
+        for (size_t i = 0; i < ids->n; i++) {
+            seam_buf_str(out, i ? "," : "[");
+            add_text(out, t, ids->v[i], &text);
+        }
+        seam_buf_str(out, ids->n ? "]" : "[]");
+    } else {
+        seam_buf_str(out, "null");
+    }
+    seam_buf_str(out, "}");
+    if (text.failed)
+        out->failed = true;
+    seam_buf_release(&text);
 }
 
 void seam_api_tokenize(struct seam_http *h)
 {
     struct seam_api_error e;
     struct seam_ids ids = { 0 };
-    json_t *body = seam_request_json(h->body.p ? h->body.p : "", h->body.n, &e);
+    struct seam_buf out = { 0 };
+    json_t *body =
+        seam_request_json(h->body.p ? h->body.p : "", h->body.n, NULL, &e);
     int rc = body ? flags_check(body, &e) : -1;
 
     if (!rc)
         rc = json_object_get(body, "messages")
-                 ? messages_render(h, body, NULL, &ids, &e)
+                 ? messages_render(h, NULL, &ids, &e)
                  : text_ids(h, body, &ids, &e);
+    if (!rc) {
+        ids_write(h, body, &ids, &out);
+        if (out.failed)
+            rc = seam_api_fail(&e, 503, "overloaded", NULL, "no memory");
+    }
     if (rc)
         seam_http_fail(h, &e);
     else
-        seam_http_json(h, 200, ids_json(h, body, &ids));
+        seam_http_reply(h, 200, "application/json", out.p, out.n);
+    seam_buf_release(&out);
     seam_ids_release(&ids);
     json_decref(body);
 }
@@ -137,10 +231,14 @@ static int detokenize(struct seam_http *h, const json_t *body,
 {
     const struct seam_tokenizer *t =
         seam_engine_tokenizer(seam_server_engine(h->s));
+    static const char *const known[] = { "tokens", "model", NULL };
     const json_t *list = json_object_get(body, "tokens"), *v;
+    struct seam_buf ignored = { 0 };
     struct seam_detok d = { 0 };
     size_t i;
 
+    if (tokens_model(h, body, e))
+        return -1;
     if (!json_is_array(list))
         return seam_api_invalid(e, "tokens",
                                 "tokens must be a list of token "
@@ -158,6 +256,9 @@ static int detokenize(struct seam_http *h, const json_t *body,
         seam_detok_add(&d, bytes.p, bytes.n, text);
     }
     seam_detok_end(&d, text);
+    seam_ignored_note(&ignored, body, known);
+    seam_answer_ignored(h, &ignored);
+    seam_buf_release(&ignored);
     return text->failed ? seam_api_fail(e, 503, "overloaded", NULL, "no memory")
                         : 0;
 }
@@ -166,7 +267,8 @@ void seam_api_detokenize(struct seam_http *h)
 {
     struct seam_api_error e;
     struct seam_buf text = { 0 };
-    json_t *body = seam_request_json(h->body.p ? h->body.p : "", h->body.n, &e);
+    json_t *body =
+        seam_request_json(h->body.p ? h->body.p : "", h->body.n, NULL, &e);
 
     if (!body || detokenize(h, body, &text, &e)) {
         seam_http_fail(h, &e);
@@ -184,9 +286,8 @@ void seam_api_template(struct seam_http *h)
 {
     struct seam_api_error e;
     struct seam_buf prompt = { 0 };
-    json_t *body = seam_request_json(h->body.p ? h->body.p : "", h->body.n, &e);
 
-    if (!body || messages_render(h, body, &prompt, NULL, &e))
+    if (messages_render(h, &prompt, NULL, &e))
         seam_http_fail(h, &e);
     else
         seam_http_json(
@@ -194,5 +295,4 @@ void seam_api_template(struct seam_http *h)
             json_pack("{s:o}", "prompt",
                       json_stringn(prompt.p ? prompt.p : "", prompt.n)));
     seam_buf_release(&prompt);
-    json_decref(body);
 }

@@ -57,8 +57,7 @@ static int chat_no_memory(struct seam_api_error *e)
 
 /* ---- The prompt ---------------------------------------------------------- */
 
-/* A prompt of more bytes than the context could hold, were all its tokens the
- * longest there are, is refused untokenised, but none of less than this. */
+/* A prompt of no more bytes than this is always counted to its end. */
 #define COUNT_BYTES (256u << 10)
 
 struct render {
@@ -66,45 +65,25 @@ struct render {
     struct seam_buf *text;
     struct seam_ids *ids;
     struct seam_error err;
-    uint64_t bytes, limit; /* so far; 0: not known yet                        */
-    uint32_t context;
+    uint64_t bytes; /* so far */
+    uint32_t max;
     bool too_long;
 };
-
-/* Bytes that may be tokenised: beyond them no prompt fits. */
-static uint64_t render_limit(const struct seam_tokenizer *t, uint32_t context)
-{
-    uint64_t longest = 1, limit;
-    struct seam_str s;
-
-    for (uint32_t id = 0; id < seam_tokenizer_size(t); id++)
-        if (seam_tokenizer_bytes(t, (int32_t)id, &s) && s.n > longest)
-            longest = s.n;
-    limit = longest * context;
-    return limit > COUNT_BYTES ? limit : COUNT_BYTES;
-}
-
-/* True when n more bytes make the prompt too long for any context. */
-static bool render_is_too_long(struct render *r, uint64_t n)
-{
-    r->bytes += n;
-    if (r->bytes <= COUNT_BYTES || r->bytes <= r->context)
-        return false;
-    if (!r->limit)
-        r->limit = render_limit(r->enc.t, r->context);
-    r->too_long = r->bytes > r->limit;
-    return r->too_long;
-}
 
 static int chat_too_long(struct seam_api_error *e, uint32_t max,
                          const char *field, const char *relation, uint64_t n)
 {
     return seam_api_fail(e, 400, "context_length_exceeded", field,
                          "This model's maximum context length is %u tokens. "
-                         "However, the prompt has %s%llu %s.",
-                         max, relation, (unsigned long long)n,
-                         *relation ? "bytes, more than that can hold"
-                                   : "tokens");
+                         "However, the prompt has %s%llu tokens.",
+                         max, relation, (unsigned long long)n);
+}
+
+static int render_rc(struct render *r, int rc)
+{
+    if (rc == SEAM_ETOOLONG)
+        r->too_long = true;
+    return rc;
 }
 
 static int render_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
@@ -117,22 +96,27 @@ static int render_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
         seam_buf_add(r->text, p, n);
     if (!r->ids)
         return 0;
-    if (render_is_too_long(r, n))
-        return SEAM_EDATA;
+    r->bytes += n;
+    r->enc.max = r->bytes > COUNT_BYTES ? r->max : 0;
     if (kind == SEAM_EV_SPECIAL)
-        return seam_encoder_special(&r->enc, p, n, &r->err);
+        return render_rc(r, seam_encoder_special(&r->enc, p, n, &r->err));
     return seam_encoder_text(&r->enc, p, n);
 }
 
+uint32_t seam_chat_count_max(const struct seam_engine *engine)
+{
+    uint32_t context = seam_engine_max_context(engine);
+
+    return context > SEAM_COUNT_MAX ? context : SEAM_COUNT_MAX;
+}
+
 int seam_chat_render(struct seam_engine *engine, struct seam_str text,
-                     struct seam_buf *prompt, struct seam_ids *ids,
-                     struct seam_api_error *e)
+                     uint32_t max, struct seam_buf *prompt,
+                     struct seam_ids *ids, struct seam_api_error *e)
 {
     void *self;
     const struct seam_parser *parser = seam_engine_parser(engine, &self);
-    struct render r = { .text = prompt,
-                        .ids = ids,
-                        .context = seam_engine_max_context(engine) };
+    struct render r = { .text = prompt, .ids = ids, .max = max };
     struct seam_sink sink = { .ctx = &r, .event = render_event };
     struct seam_error err = { 0 };
     int rc;
@@ -145,14 +129,15 @@ int seam_chat_render(struct seam_engine *engine, struct seam_str text,
         (struct seam_encoder){ .t = seam_engine_tokenizer(engine), .out = ids };
     rc = parser->render(self, text, &sink, &err);
     if (!rc && ids)
-        rc = seam_encoder_end(&r.enc, &r.err);
+        rc = render_rc(&r, seam_encoder_end(&r.enc, &r.err));
     if (!rc && prompt && prompt->failed)
         rc = SEAM_ENOMEM;
     seam_encoder_release(&r.enc);
     if (rc == SEAM_ENOMEM)
         return chat_no_memory(e);
     if (rc && r.too_long)
-        return chat_too_long(e, r.context, "messages", "at least ", r.bytes);
+        return chat_too_long(e, seam_engine_max_context(engine), "messages",
+                             "more than ", max);
     if (rc && r.err.text[0]) /* a control token the tokenizer lacks */
         return seam_api_fail(e, 500, NULL, NULL,
                              "the prompt could not be "
@@ -207,7 +192,7 @@ char *seam_chat_text(const struct seam_request *r)
         json_object_del(body, "functions");
     }
     chat_map_reasoning(body);
-    text = json_dumps(body, JSON_COMPACT);
+    text = seam_spelling_dump(&r->spelling, body);
     json_decref(body);
     return text;
 }
@@ -221,13 +206,14 @@ static int chat_encode_prompt(struct seam_chat *c, const json_t *v,
     int rc = 0;
 
     if (json_is_string(v)) {
-        struct render r = { .enc = { .t = c->tok },
-                            .context = seam_engine_max_context(c->engine) };
+        uint32_t context = seam_engine_max_context(c->engine);
+        size_t n = json_string_length(v);
 
-        if (render_is_too_long(&r, json_string_length(v)))
-            return chat_too_long(e, r.context, "prompt", "at least ", r.bytes);
-        rc = seam_tokenizer_encode(c->tok, json_string_value(v),
-                                   json_string_length(v), true, ids, &err);
+        rc = seam_tokenizer_encode_max(c->tok, json_string_value(v), n, true,
+                                       n > COUNT_BYTES ? context : SIZE_MAX,
+                                       ids, &err);
+        if (rc == SEAM_ETOOLONG)
+            return chat_too_long(e, context, "prompt", "more than ", context);
         if (rc == SEAM_ENOMEM)
             return chat_no_memory(e);
         if (rc)
@@ -253,7 +239,9 @@ static int chat_prompts(struct seam_chat *c, struct seam_str text,
     if (!c->prompt)
         return chat_no_memory(e);
     if (c->r->kind == SEAM_REQUEST_CHAT)
-        return seam_chat_render(c->engine, text, &c->prompt_text, c->prompt, e);
+        return seam_chat_render(c->engine, text,
+                                seam_engine_max_context(c->engine),
+                                &c->prompt_text, c->prompt, e);
     for (uint32_t i = 0; i < c->n_prompts; i++)
         if (chat_encode_prompt(c, many ? json_array_get(p, i) : p,
                                &c->prompt[i], e))
@@ -717,7 +705,7 @@ static int chat_tools(struct seam_chat *c, struct seam_api_error *e)
         return 0;
     list = seam_tools_callable(c->r);
     if (json_array_size(list))
-        c->tools = json_dumps(list, JSON_COMPACT);
+        c->tools = seam_spelling_dump(&c->r->spelling, list);
     if (!list || (json_array_size(list) && !c->tools)) {
         json_decref(list);
         return chat_no_memory(e);

@@ -87,10 +87,16 @@ void seam_chat_usage(const struct seam_chat *c, struct seam_chat_usage *out);
 /* Cancels what still runs.  NULL is fine. */
 void seam_chat_free(struct seam_chat *c);
 
-/* The prompt alone: its text (may be NULL) and its ids (may be NULL). */
+/* Tokens that are counted or listed for a client, unless the context holds
+ * more. */
+#define SEAM_COUNT_MAX (1u << 20)
+uint32_t seam_chat_count_max(const struct seam_engine *engine);
+
+/* The prompt alone: its text (may be NULL) and its ids (may be NULL), which are
+ * refused as soon as there are more than max. */
 int seam_chat_render(struct seam_engine *engine, struct seam_str text,
-                     struct seam_buf *prompt, struct seam_ids *ids,
-                     struct seam_api_error *e);
+                     uint32_t max, struct seam_buf *prompt,
+                     struct seam_ids *ids, struct seam_api_error *e);
 
 /* Whether the request has fields that parsers know in another form. */
 bool seam_chat_is_mapped(const struct seam_request *r);

@@ -203,7 +203,13 @@ void seam_http_reply(struct seam_http *h, int status, const char *type,
 
 void seam_http_json(struct seam_http *h, int status, json_t *v)
 {
-    char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    seam_http_spelled(h, status, v, NULL);
+}
+
+void seam_http_spelled(struct seam_http *h, int status, json_t *v,
+                       const struct seam_spelling *s)
+{
+    char *text = v ? seam_spelling_dump(s, v) : NULL;
     struct seam_api_error e;
 
     json_decref(v);

@@ -8,6 +8,7 @@
 #include "core/base/buf.h"
 #include "core/server/api_error.h"
 #include "core/server/frame.h"
+#include "core/server/spelling.h"
 #include "core/server/state.h"
 
 /* Milliseconds between two looks at whether the client is still there. */
@@ -51,6 +52,9 @@ void seam_http_reply(struct seam_http *h, int status, const char *type,
                      const char *body, size_t n);
 /* Takes v over; NULL becomes 500. */
 void seam_http_json(struct seam_http *h, int status, json_t *v);
+/* The same, numbers as *s has them; it may be NULL. */
+void seam_http_spelled(struct seam_http *h, int status, json_t *v,
+                       const struct seam_spelling *s);
 void seam_http_fail(struct seam_http *h, const struct seam_api_error *e);
 
 /* Write bytes within write_timeout_ms; false: the client is gone or does not

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/server/request.h"
+
 static const char *string_at(const json_t *o, const char *key)
 {
     return json_string_value(json_object_get(o, key));
@@ -252,21 +254,8 @@ static void convert_ignored(const json_t *body, struct seam_buf *ignored)
                                          "background",
                                          "truncation",
                                          NULL };
-    const char *key;
-    json_t *v;
 
-    json_object_foreach((json_t *)body, key, v)
-    {
-        const char *const *k = known;
-
-        while (*k && strcmp(*k, key))
-            k++;
-        if (*k || json_is_null(v) || strlen(key) > 64 || ignored->n > 1024 ||
-            strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                        "0123456789_.-") != strlen(key))
-            continue;
-        seam_buf_fmt(ignored, "%s%s", ignored->n ? ", " : "", key);
-    }
+    seam_ignored_note(ignored, body, known);
 }
 
 json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,

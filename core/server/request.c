@@ -50,7 +50,8 @@ static uint64_t request_tree_bytes(const char *s, size_t n)
     return bytes;
 }
 
-json_t *seam_request_json(const char *text, size_t n, struct seam_api_error *e)
+json_t *seam_request_json(const char *text, size_t n, struct seam_spelling *s,
+                          struct seam_api_error *e)
 {
     struct seam_error err;
     json_t *v;
@@ -74,21 +75,68 @@ json_t *seam_request_json(const char *text, size_t n, struct seam_api_error *e)
         json_decref(v);
         return NULL;
     }
+    if (s && seam_spelling_add(s, v, text, n)) {
+        seam_api_fail(e, 503, "overloaded", NULL, "no memory");
+        json_decref(v);
+        return NULL;
+    }
     return v;
 }
 
-void seam_request_ignore(struct seam_request *r, const char *field)
+/* ---- What has no effect -------------------------------------------------- */
+
+/* Is the name in "a, b, c"? */
+static bool ignored_has(const struct seam_buf *ignored, const char *field)
+{
+    size_t n = strlen(field);
+    const char *p = ignored->p;
+
+    while (p && *p) {
+        size_t len = strcspn(p, ",");
+
+        if (len == n && !memcmp(p, field, n))
+            return true;
+        p += len;
+        p += strspn(p, ", ");
+    }
+    return false;
+}
+
+void seam_ignored_add(struct seam_buf *ignored, const char *field)
 {
     size_t n = strlen(field);
 
     /* Names become a header: only plain ones are repeated. */
-    if (!n || n > 64 || r->ignored.n > 1024 ||
+    if (!n || n > 64 || ignored->n > 1024 ||
         strspn(field, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                      "0123456789_.-") != n)
+                      "0123456789_.-") != n ||
+        ignored_has(ignored, field))
         return;
-    if (r->ignored.n)
-        seam_buf_str(&r->ignored, ", ");
-    seam_buf_str(&r->ignored, field);
+    if (ignored->n)
+        seam_buf_str(ignored, ", ");
+    seam_buf_str(ignored, field);
+}
+
+void seam_ignored_note(struct seam_buf *ignored, const json_t *body,
+                       const char *const *known)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)body, key, v)
+    {
+        const char *const *k = known;
+
+        while (*k && strcmp(*k, key))
+            k++;
+        if (!*k && !json_is_null(v))
+            seam_ignored_add(ignored, key);
+    }
+}
+
+void seam_request_ignore(struct seam_request *r, const char *field)
+{
+    seam_ignored_add(&r->ignored, field);
 }
 
 /* ---- Typed reads --------------------------------------------------------- */
@@ -743,6 +791,17 @@ static int request_together(struct parse *p)
     return 0;
 }
 
+/* The decimal number that f was read from: 0.95, not 0.949999988. */
+static double request_decimal(float f)
+{
+    char text[32];
+    double d = f;
+
+    snprintf(text, sizeof text, "%.7g", (double)f);
+    seam_parse_f64(text, &d);
+    return d;
+}
+
 int seam_request_read(struct seam_request *r, enum seam_request_kind kind,
                       json_t *body, const struct seam_request_limits *l,
                       struct seam_api_error *e)
@@ -755,8 +814,8 @@ int seam_request_read(struct seam_request *r, enum seam_request_kind kind,
         .kind = kind,
         .body = json_incref(body),
         .n = 1,
-        .temperature = l->temperature,
-        .top_p = l->top_p,
+        .temperature = request_decimal(l->temperature),
+        .top_p = request_decimal(l->top_p),
         .repetition = 1,
         .skip_special = true,
         .tool_choice = SEAM_TOOLS_AUTO,
@@ -770,9 +829,9 @@ int seam_request_read(struct seam_request *r, enum seam_request_kind kind,
     {
         const struct field *f = request_field(kind, key);
 
-        if (!f)
+        if (!f && !json_is_null(v))
             seam_request_ignore(r, key);
-        else if (!json_is_null(v) && request_apply(&p, f, v))
+        else if (f && !json_is_null(v) && request_apply(&p, f, v))
             goto fail;
     }
     if (!request_together(&p))
@@ -787,20 +846,53 @@ int seam_request_parse(struct seam_request *r, enum seam_request_kind kind,
                        const struct seam_request_limits *l,
                        struct seam_api_error *e)
 {
-    json_t *body = seam_request_json(text, n, e);
-    int rc;
+    struct seam_spelling spelling = { 0 };
+    json_t *body = seam_request_json(text, n, &spelling, e);
+    int rc = -1;
 
     *r = (struct seam_request){ 0 };
-    if (!body)
-        return -1;
-    rc = seam_request_read(r, kind, body, l, e);
+    if (body)
+        rc = seam_request_read(r, kind, body, l, e);
     json_decref(body);
+    if (rc)
+        seam_spelling_release(&spelling);
+    else
+        r->spelling = spelling;
     return rc;
+}
+
+int seam_request_adopt(struct seam_request *r, struct seam_converted *c,
+                       const struct seam_request_limits *l,
+                       struct seam_api_error *e)
+{
+    int rc = seam_request_read(r, SEAM_REQUEST_CHAT, c->chat, l, e);
+
+    if (!rc) {
+        r->spelling = c->spelling;
+        c->spelling = (struct seam_spelling){ 0 };
+        if (c->ignored.n && r->ignored.n)
+            seam_buf_str(&c->ignored, ", ");
+        seam_buf_add(&c->ignored, r->ignored.p, r->ignored.n);
+        seam_buf_release(&r->ignored);
+        r->ignored = c->ignored;
+        c->ignored = (struct seam_buf){ 0 };
+    }
+    seam_converted_release(c);
+    return rc;
+}
+
+void seam_converted_release(struct seam_converted *c)
+{
+    json_decref(c->chat);
+    seam_buf_release(&c->ignored);
+    seam_spelling_release(&c->spelling);
+    *c = (struct seam_converted){ 0 };
 }
 
 void seam_request_release(struct seam_request *r)
 {
     json_decref(r->body);
+    seam_spelling_release(&r->spelling);
     free(r->bias);
     free(r->stop_id);
     seam_buf_release(&r->ignored);

@@ -12,6 +12,7 @@
 #include "core/base/buf.h"
 #include "core/engine/engine.h"
 #include "core/server/api_error.h"
+#include "core/server/spelling.h"
 #include "core/server/stop.h"
 
 #define SEAM_MAX_N        128
@@ -38,6 +39,7 @@ struct seam_request_limits {
 struct seam_request {
     enum seam_request_kind kind;
     json_t *body;
+    struct seam_spelling spelling; /* of the numbers in body                  */
     const char *model; /* NULL: the default; borrowed from body          */
     bool stream;
     bool include_usage, continuous_usage;
@@ -77,18 +79,35 @@ int seam_request_parse(struct seam_request *r, enum seam_request_kind kind,
                        const char *text, size_t n,
                        const struct seam_request_limits *l,
                        struct seam_api_error *e);
-/* The same of a value that was parsed, or made from another API's request;
- * takes its own reference. */
+/* The same of a value that was parsed; takes its own reference. */
 int seam_request_read(struct seam_request *r, enum seam_request_kind kind,
                       json_t *body, const struct seam_request_limits *l,
                       struct seam_api_error *e);
+/* A chat made from another API's request. */
+struct seam_converted {
+    json_t *chat;
+    struct seam_buf ignored;       /* as in seam_request                      */
+    struct seam_spelling spelling; /* of the numbers in the original          */
+};
+/* The same of such a chat, which is released in any case. */
+int seam_request_adopt(struct seam_request *r, struct seam_converted *c,
+                       const struct seam_request_limits *l,
+                       struct seam_api_error *e);
+void seam_converted_release(struct seam_converted *c);
 void seam_request_release(struct seam_request *r);
 
 /* Text to a JSON object, within bounds on depth and on the memory that the
- * parsed form takes.  NULL: *e says why. */
-json_t *seam_request_json(const char *text, size_t n, struct seam_api_error *e);
+ * parsed form takes.  The spelling of its numbers is added to *s, unless that
+ * is NULL; text must live as long.  NULL: *e says why. */
+json_t *seam_request_json(const char *text, size_t n, struct seam_spelling *s,
+                          struct seam_api_error *e);
 
 /* Note a field that has no effect. */
 void seam_request_ignore(struct seam_request *r, const char *field);
+/* The same in a list of such names. */
+void seam_ignored_add(struct seam_buf *ignored, const char *field);
+/* Note all members of body that are not in known (NULL-terminated). */
+void seam_ignored_note(struct seam_buf *ignored, const json_t *body,
+                       const char *const *known);
 
 #endif

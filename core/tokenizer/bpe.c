@@ -132,6 +132,8 @@ bool seam_bpe_index(struct seam_bpe *b, uint32_t id)
     if (b->word[i])
         return false;
     b->word[i] = id + 1;
+    if (s->len > b->longest)
+        b->longest = s->len;
     if (s->len == 1)
         b->byte[(unsigned char)b->arena[s->at]] = id;
     return true;

@@ -39,6 +39,7 @@ struct seam_bpe {
     uint32_t n_merges;
     uint32_t byte[256]; /* id of each single byte */
     bool whole_words;   /* "ignore_merges" */
+    uint32_t longest;   /* bytes of the longest piece that text can become */
 };
 
 /* Room for n_ids ids, n_words pieces that text can become and n_merges merges.

@@ -2,6 +2,7 @@
 #ifndef SEAM_TOKENIZER_IMPL_H
 #define SEAM_TOKENIZER_IMPL_H
 
+#include <pthread.h>
 #include <string.h>
 
 #include "core/tokenizer/bpe.h"
@@ -39,6 +40,9 @@ struct seam_tokenizer {
      * spelling, for seam_tokenizer_id. */
     uint32_t *named; /* [n_named] */
     uint32_t n_named;
+    /* Held while a very long word is merged, which takes some 40 bytes of
+     * memory for each of its own: one at a time. */
+    pthread_mutex_t *long_word;
 };
 
 /* The order of spellings: byte by byte, a beginning before what it begins. */

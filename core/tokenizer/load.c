@@ -661,7 +661,10 @@ static int load_document(struct load *l, const json_t *doc)
     if (rc)
         return rc;
     l->t->named = calloc(n_vocab + n_added + 1, sizeof *l->t->named);
-    if (!l->t->named ||
+    l->t->long_word = malloc(sizeof *l->t->long_word);
+    if (l->t->long_word)
+        pthread_mutex_init(l->t->long_word, NULL);
+    if (!l->t->named || !l->t->long_word ||
         seam_bpe_init(&l->t->bpe, n_ids, (uint32_t)n_vocab, (uint32_t)n_merges))
         return load_nomem(l);
     l->t->bpe.whole_words =
@@ -724,5 +727,8 @@ void seam_tokenizer_free(struct seam_tokenizer *t)
     free(t->added[0].v);
     free(t->added[1].v);
     free(t->named);
+    if (t->long_word)
+        pthread_mutex_destroy(t->long_word);
+    free(t->long_word);
     free(t);
 }

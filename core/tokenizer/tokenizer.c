@@ -10,6 +10,8 @@
 
 /* Positions are 32-bit in the merge loop. */
 #define MAX_TEXT ((size_t)1 << 30)
+/* Bytes of a word that is merged while no other of such a length is. */
+#define LONG_WORD ((size_t)64 << 10)
 
 /* ---- Ids ----------------------------------------------------------------- */
 
@@ -100,10 +102,48 @@ uint32_t seam_tokenizer_flags(const struct seam_tokenizer *t, int32_t id)
 struct encoding {
     const struct seam_tokenizer *t;
     struct seam_ids *out;
+    size_t max; /* ids in out */
     struct seam_split_work split;
     struct seam_bpe_work bpe;
     struct seam_error *err;
 };
+
+static int encode_too_long(const struct encoding *e)
+{
+    return seam_fail(e->err, SEAM_ETOOLONG,
+                     "tokenizer: the text has more than %zu tokens", e->max);
+}
+
+/* Whether n more bytes make more ids than there may be, were all of them the
+ * longest there are. */
+static bool encode_is_too_long(const struct encoding *e, size_t n)
+{
+    size_t longest = e->t->bpe.longest;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < e->t->added[pass].n; i++) {
+            const struct seam_added *a = &e->t->added[pass].v[i];
+
+            if (a->flags & (SEAM_ADDED_LSTRIP | SEAM_ADDED_RSTRIP))
+                return e->out->n > e->max; /* takes any number of bytes */
+            if (a->n > longest)
+                longest = a->n;
+        }
+    return e->out->n > e->max || (longest && n / longest > e->max - e->out->n);
+}
+
+static int encode_word(struct encoding *e, const char *p, size_t n)
+{
+    int rc;
+
+    if (n <= LONG_WORD)
+        return seam_bpe_encode(&e->t->bpe, &e->bpe, p, n, e->out);
+    pthread_mutex_lock(e->t->long_word);
+    rc = seam_bpe_encode(&e->t->bpe, &e->bpe, p, n, e->out);
+    seam_bpe_work_release(&e->bpe);
+    pthread_mutex_unlock(e->t->long_word);
+    return rc;
+}
 
 static int encode_plain(struct encoding *e, const char *p, size_t n)
 {
@@ -116,9 +156,11 @@ static int encode_plain(struct encoding *e, const char *p, size_t n)
     if (seam_split_begin(&pass, e->t->split, &e->split, p, n))
         return seam_fail(e->err, SEAM_ENOMEM, "tokenizer: out of memory");
     while ((rc = seam_split_next(&pass, &from, &to, e->err)) > 0) {
-        rc = seam_bpe_encode(&e->t->bpe, &e->bpe, p + from, to - from, e->out);
+        rc = encode_word(e, p + from, to - from);
         if (rc)
             return seam_fail(e->err, rc, "tokenizer: out of memory");
+        if (e->out->n > e->max)
+            return encode_too_long(e);
     }
     return rc;
 }
@@ -253,7 +295,14 @@ int seam_tokenizer_encode(const struct seam_tokenizer *t, const char *p,
                           size_t n, bool added, struct seam_ids *out,
                           struct seam_error *err)
 {
-    struct encoding e = { .t = t, .out = out, .err = err };
+    return seam_tokenizer_encode_max(t, p, n, added, SIZE_MAX, out, err);
+}
+
+int seam_tokenizer_encode_max(const struct seam_tokenizer *t, const char *p,
+                              size_t n, bool added, size_t max,
+                              struct seam_ids *out, struct seam_error *err)
+{
+    struct encoding e = { .t = t, .out = out, .max = max, .err = err };
     size_t before = out->n;
     int rc;
 
@@ -261,7 +310,11 @@ int seam_tokenizer_encode(const struct seam_tokenizer *t, const char *p,
         return seam_fail(err, SEAM_EDATA,
                          "tokenizer: %zu bytes of text, expected at most %zu",
                          n, MAX_TEXT);
+    if (encode_is_too_long(&e, n))
+        return encode_too_long(&e);
     rc = added ? encode_added(&e, 0, p, n) : encode_plain(&e, p, n);
+    if (!rc && out->n > max) /* of added tokens */
+        rc = encode_too_long(&e);
     if (rc)
         out->n = before;
     seam_bpe_work_release(&e.bpe);
@@ -284,8 +337,8 @@ int seam_encoder_end(struct seam_encoder *e, struct seam_error *err)
     if (e->run.failed)
         rc = seam_fail(err, SEAM_ENOMEM, "tokenizer: out of memory");
     else
-        rc =
-            seam_tokenizer_encode(e->t, e->run.p, e->run.n, false, e->out, err);
+        rc = seam_tokenizer_encode_max(e->t, e->run.p, e->run.n, false,
+                                       e->max ? e->max : SIZE_MAX, e->out, err);
     seam_buf_clear(&e->run);
     return rc;
 }

@@ -53,13 +53,21 @@ int seam_tokenizer_encode(const struct seam_tokenizer *t, const char *p,
                           size_t n, bool added, struct seam_ids *out,
                           struct seam_error *err);
 
+enum { SEAM_ETOOLONG = -101 };
+/* The same, given up with ETOOLONG as soon as it is certain that out would hold
+ * more than max ids. */
+int seam_tokenizer_encode_max(const struct seam_tokenizer *t, const char *p,
+                              size_t n, bool added, size_t max,
+                              struct seam_ids *out, struct seam_error *err);
+
 /* Piecewise: text pieces that follow each other are one run for the
  * pre-tokeniser; a special piece is one added token and ends the run (chat
  * spec, 2.11).  Set t and out, zero the rest; the last run is encoded by
- * seam_encoder_end. */
+ * seam_encoder_end.  A max that is not 0 bounds out as above. */
 struct seam_encoder {
     const struct seam_tokenizer *t;
     struct seam_ids *out;
+    size_t max;
     struct seam_buf run;
 };
 int seam_encoder_text(struct seam_encoder *e, const char *p, size_t n);

@@ -48,8 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     struct seam_api_error e = { 0 };
     struct seam_request r;
-    struct seam_buf ignored = { 0 };
-    json_t *body, *chat = NULL;
+    struct seam_converted c = { 0 };
+    json_t *body;
     int kind, rc;
 
     if (!n)
@@ -60,15 +60,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
             &r, kind ? SEAM_REQUEST_COMPLETION : SEAM_REQUEST_CHAT,
             (const char *)p + 1, n - 1, &limits, &e);
     } else {
-        body = seam_request_json((const char *)p + 1, n - 1, &e);
+        body = seam_request_json((const char *)p + 1, n - 1, &c.spelling, &e);
         if (body)
-            chat = kind == 2 ? seam_anthropic_chat(body, false, &ignored, &e)
-                             : seam_responses_chat(body, &ignored, &e);
-        rc = chat ? seam_request_read(&r, SEAM_REQUEST_CHAT, chat, &limits, &e)
-                  : -1;
-        json_decref(chat);
+            c.chat = kind == 2
+                         ? seam_anthropic_chat(body, false, &c.ignored, &e)
+                         : seam_responses_chat(body, &c.ignored, &e);
         json_decref(body);
-        seam_buf_release(&ignored);
+        rc = c.chat ? seam_request_adopt(&r, &c, &limits, &e) : -1;
+        seam_converted_release(&c);
     }
     if (rc) {
         check_error(&e);

@@ -202,7 +202,8 @@ Test(messages, render_as_the_chat_they_mean)
     /* Billing header dropped; two results in one user message and no user turn
      * before the text; thinking of the history kept. */
     static const char anthropic[] =
-        "{\"max_tokens\":1,\"system\":[{\"type\":\"text\",\"text\":"
+        "{\"max_tokens\":1,\"metadata\":{},\"thinking\":{\"type\":"
+        "\"enabled\",\"budget_tokens\":1},\"system\":[{\"type\":\"text\",\"text\":"
         "\"x-anthropic-billing-header: 1\"},{\"type\":\"text\",\"text\":"
         "\"Be brief.\",\"cache_control\":{\"type\":\"ephemeral\"}}],"
         "\"messages\":["
@@ -252,7 +253,9 @@ Test(messages, render_as_the_chat_they_mean)
                 reply_at(&a, "usage", "cache_read_input_tokens", NULL)),
         json_integer_value(reply_at(&b, "count", NULL)));
     cr_expect_str_eq(reply_header(&a, "X-Seam-Ignored", v, sizeof v),
-                     "tools.type");
+                     "tools.type, metadata, thinking.budget_tokens");
+    cr_expect_null(
+        strstr(strstr(a.head.p, "X-Seam-Ignored") + 1, "X-Seam-Ignored"));
     reply_release(&a);
     reply_release(&b);
     fixture_close(&f);
