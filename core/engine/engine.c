@@ -29,18 +29,23 @@ bool seam_engine_stalled(const struct seam_engine *e)
 void seam_engine_where(const struct seam_engine *e, char *out, size_t n)
 {
     enum seam_glm5_call call = SEAM_GLM5_IDLE;
+    bool sampling = atomic_load_explicit(&e->sampling, memory_order_relaxed);
+    struct seam_instance *i;
     uint32_t layer = 0;
 
     if (seam_engine_state(e) != SEAM_ENGINE_LOADING && e->rt && e->rt->net)
         call = seam_glm5_next_where(e->rt->net, &layer);
-    if (atomic_load_explicit(&e->sampling, memory_order_relaxed))
-        snprintf(out, n, "plugin %s, sampling",
-                 e->rt->host[SEAM_ROLE_BACKEND].name);
-    else if (call == SEAM_GLM5_IDLE)
+    if (!sampling && call == SEAM_GLM5_IDLE) {
         snprintf(out, n, "the scheduler");
+        return;
+    }
+    i = seam_runtime_instance(e->rt, sampling ? SEAM_ROLE_BACKEND
+                                              : seam_engine_role(call));
+    if (sampling)
+        snprintf(out, n, "plugin %s, sampling", i->host.name);
     else
-        snprintf(out, n, "plugin %s, layer %u",
-                 e->rt->host[seam_engine_role(call)].name, layer);
+        snprintf(out, n, "plugin %s, layer %u", i->host.name, layer);
+    seam_instance_unref(i);
 }
 
 uint32_t seam_engine_active(const struct seam_engine *e)
@@ -64,11 +69,10 @@ const struct seam_checkpoint *seam_engine_checkpoint(
     return e->rt->model.checkpoint;
 }
 
-const struct seam_parser *seam_engine_parser(const struct seam_engine *e,
-                                             void **self)
+struct seam_instance *seam_engine_plugin(const struct seam_engine *e,
+                                         enum seam_role role)
 {
-    *self = e->rt->self[SEAM_ROLE_PARSER];
-    return &e->rt->plugin[SEAM_ROLE_PARSER]->table.parser;
+    return seam_runtime_instance(e->rt, role);
 }
 
 uint32_t seam_engine_max_context(const struct seam_engine *e)
@@ -97,12 +101,6 @@ void seam_engine_defaults(const struct seam_engine *e, float *temperature,
 {
     *temperature = e->temperature;
     *top_p = e->top_p;
-}
-
-const struct seam_loaded *seam_engine_plugin(const struct seam_engine *e,
-                                             enum seam_role role)
-{
-    return e->rt->plugin[role];
 }
 
 /* ---- Ends of generations ------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
+#include "core/engine/instance.h"
 #include "core/engine/stats.h"
 #include "core/grammar/grammar.h"
 #include "core/loader/loader.h"
@@ -74,13 +75,14 @@ void seam_engine_where(const struct seam_engine *e, char *out, size_t n);
 uint32_t seam_engine_active(const struct seam_engine *e);
 struct seam_stats *seam_engine_stats(struct seam_engine *e);
 
-/* Valid once READY, constant from then on. */
+/* Valid once READY, and all but the plugins constant from then on. */
 const struct seam_tokenizer *seam_engine_tokenizer(const struct seam_engine *e);
 const struct seam_checkpoint *seam_engine_checkpoint(
     const struct seam_engine *e);
-/* The parser plugin's table and instance. */
-const struct seam_parser *seam_engine_parser(const struct seam_engine *e,
-                                             void **self);
+/* The plugin that fills a role now, with a reference: it may be replaced at any
+ * time, and lives until seam_instance_unref. */
+struct seam_instance *seam_engine_plugin(const struct seam_engine *e,
+                                         enum seam_role role);
 uint32_t seam_engine_max_context(const struct seam_engine *e);
 uint32_t seam_engine_vocab(const struct seam_engine *e);
 /* The tokens as grammars see them. */
@@ -92,8 +94,6 @@ const int32_t *seam_engine_eos(const struct seam_engine *e, uint32_t *n);
  * that say nothing of it. */
 void seam_engine_defaults(const struct seam_engine *e, float *temperature,
                           float *top_p);
-const struct seam_loaded *seam_engine_plugin(const struct seam_engine *e,
-                                             enum seam_role role);
 
 /* ---- Generating --------------------------------------------------------- */
 

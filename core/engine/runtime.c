@@ -6,27 +6,9 @@
 
 #include "core/base/num.h"
 
-/* Roles whose instance is a block with a share of planes and rows. */
-#define FIRST_BLOCK SEAM_ROLE_LINEAR
-#define LAST_BLOCK  SEAM_ROLE_MOE
-
 /* Rows of logits beyond one per sequence, so that a prompt's own probabilities
  * can be asked for a chunk at a time. */
 #define EXTRA_LOGIT_ROWS 48
-
-/* What one block instance was granted. */
-struct runtime_grant {
-    struct seam_grant grant;
-    void **plane[SEAM_MAX_PLANES]; /* [n_layers] */
-    void **state;                  /* [n_layers] */
-    uint32_t n_layers;
-};
-
-struct runtime_memory {
-    struct runtime_grant block[SEAM_N_ROLES];
-    void *ws;
-    uint64_t ws_bytes;
-};
 
 /* A step's arrays: written in one host block, copied at once to its twin on the
  * device, read back from `answer` after sampling. */
@@ -53,155 +35,26 @@ struct runtime_step {
 
 /* ---- Memory -------------------------------------------------------------- */
 
-static uint64_t round_up(uint64_t n, uint64_t to)
+static struct seam_memory_source runtime_source(const struct seam_runtime *rt)
 {
-    return (n + to - 1) / to * to;
+    return (struct seam_memory_source){ rt->backend,
+                                        rt->self[SEAM_ROLE_BACKEND],
+                                        rt->step->stream };
 }
 
 static int runtime_alloc(struct seam_runtime *rt, uint32_t mem, uint64_t bytes,
                          void **out, struct seam_error *err)
 {
-    if (!bytes) {
-        *out = NULL;
-        return 0;
-    }
-    return rt->backend->alloc(rt->self[SEAM_ROLE_BACKEND], mem, bytes, 256, out,
-                              err);
+    struct seam_memory_source s = runtime_source(rt);
+
+    return seam_memory_alloc(&s, mem, bytes, out, err);
 }
 
 static void runtime_free(struct seam_runtime *rt, uint32_t mem, void *p)
 {
-    if (p)
-        rt->backend->free(rt->self[SEAM_ROLE_BACKEND], mem, p);
-}
+    struct seam_memory_source s = runtime_source(rt);
 
-static uint64_t plane_stride(const struct seam_runtime *rt,
-                             const struct seam_plane *p)
-{
-    return round_up((uint64_t)p->bytes_per_token * rt->page_tokens, 256);
-}
-
-static uint64_t state_stride(const struct seam_needs *n)
-{
-    return round_up(n->state_bytes, 256);
-}
-
-/* Fix page_bytes, row_bytes, n_rows and n_pages from what the plugins need and
- * engine.cache_bytes. */
-static int runtime_plan(struct seam_runtime *rt, struct seam_error *err)
-{
-    uint64_t budget = (uint64_t)rt->config->engine.cache_bytes;
-    uint64_t rows, pages, most;
-
-    rt->page_tokens = (uint32_t)rt->config->engine.page_tokens;
-    for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++) {
-        const struct seam_needs *n = &rt->needs[r];
-
-        if (n->page_multiple && rt->page_tokens % n->page_multiple)
-            return seam_fail(err, SEAM_EINVAL,
-                             "engine.page_tokens is %u; plugin %s needs a "
-                             "multiple of %u",
-                             rt->page_tokens, rt->host[r].name,
-                             n->page_multiple);
-        for (uint32_t p = 0; p < n->n_planes; p++)
-            rt->page_bytes += n->n_layers * plane_stride(rt, &n->plane[p]);
-        rt->row_bytes += n->n_layers * n->state_copies * state_stride(n);
-    }
-    rt->n_rows = rt->limits.max_seqs;
-    rt->max_pages =
-        (uint32_t)(round_up(rt->limits.max_context, rt->page_tokens) /
-                   rt->page_tokens);
-    rows = rt->n_rows * rt->row_bytes;
-    /* No more pages than all sequences at full length could fill. */
-    most = (uint64_t)rt->max_pages * rt->n_rows;
-    if (rows > budget ||
-        (rt->page_bytes && (budget - rows) / rt->page_bytes < rt->n_rows))
-        return seam_fail(
-            err, SEAM_ENOMEM,
-            "engine.cache_bytes is %llu; %u sequences need %u x %llu bytes of "
-            "state and at least one page of %llu bytes each = %llu. Lower "
-            "engine.max_seqs or raise engine.cache_bytes",
-            (unsigned long long)budget, rt->n_rows, rt->n_rows,
-            (unsigned long long)rt->row_bytes,
-            (unsigned long long)rt->page_bytes,
-            (unsigned long long)(rows + rt->n_rows * rt->page_bytes));
-    pages = rt->page_bytes ? (budget - rows) / rt->page_bytes : most;
-    if (pages > most)
-        pages = most;
-    if (pages * rt->page_tokens > INT32_MAX) /* slots are int32_t */
-        pages = INT32_MAX / rt->page_tokens;
-    rt->n_pages = (uint32_t)pages;
-    return 0;
-}
-
-static int runtime_grant(struct seam_runtime *rt, int role,
-                         struct seam_error *err)
-{
-    const struct seam_needs *n = &rt->needs[role];
-    struct runtime_grant *g = &rt->memory->block[role];
-    int rc = 0;
-
-    g->n_layers = n->n_layers;
-    g->grant = (struct seam_grant){
-        .size = sizeof g->grant,
-        .page_tokens = rt->page_tokens,
-        .n_pages = rt->n_pages,
-        .n_state_rows = rt->n_rows,
-        .state_stride = state_stride(n),
-    };
-    for (uint32_t p = 0; p < n->n_planes; p++) {
-        uint64_t stride = plane_stride(rt, &n->plane[p]);
-
-        g->plane[p] = calloc(n->n_layers, sizeof(void *));
-        if (!g->plane[p])
-            return seam_fail(err, SEAM_ENOMEM, "out of memory");
-        for (uint32_t l = 0; l < n->n_layers && !rc; l++)
-            rc = runtime_alloc(rt, SEAM_MEM_DEVICE, stride * rt->n_pages,
-                               &g->plane[p][l], err);
-        if (rc)
-            return rc;
-        g->grant.plane[p] = g->plane[p];
-        g->grant.page_stride[p] = stride;
-    }
-    if (n->state_bytes) {
-        g->state = calloc(n->n_layers, sizeof(void *));
-        if (!g->state)
-            return seam_fail(err, SEAM_ENOMEM, "out of memory");
-        for (uint32_t l = 0; l < n->n_layers && !rc; l++)
-            rc = runtime_alloc(rt, SEAM_MEM_DEVICE,
-                               g->grant.state_stride * n->state_copies *
-                                   rt->n_rows,
-                               &g->state[l], err);
-        if (rc)
-            return rc;
-        g->grant.state = g->state;
-    }
-    rc = runtime_alloc(rt, SEAM_MEM_DEVICE, n->keep_bytes, &g->grant.keep, err);
-    if (!rc)
-        rc = runtime_alloc(rt, SEAM_MEM_PINNED, n->pinned_bytes,
-                           &g->grant.pinned, err);
-    if (!rc && n->keep_bytes)
-        rc = rt->backend->fill(rt->self[SEAM_ROLE_BACKEND], rt->step->stream,
-                               g->grant.keep, 0, n->keep_bytes, err);
-    if (!rc && n->pinned_bytes)
-        memset(g->grant.pinned, 0, n->pinned_bytes);
-    return rc;
-}
-
-static void runtime_ungrant(struct seam_runtime *rt, int role)
-{
-    struct runtime_grant *g = &rt->memory->block[role];
-
-    for (uint32_t p = 0; p < SEAM_MAX_PLANES; p++) {
-        for (uint32_t l = 0; g->plane[p] && l < g->n_layers; l++)
-            runtime_free(rt, SEAM_MEM_DEVICE, g->plane[p][l]);
-        free(g->plane[p]);
-    }
-    for (uint32_t l = 0; g->state && l < g->n_layers; l++)
-        runtime_free(rt, SEAM_MEM_DEVICE, g->state[l]);
-    free(g->state);
-    runtime_free(rt, SEAM_MEM_DEVICE, g->grant.keep);
-    runtime_free(rt, SEAM_MEM_PINNED, g->grant.pinned);
+    seam_memory_free(&s, mem, p);
 }
 
 /* ---- A step's arrays ----------------------------------------------------- */
@@ -210,7 +63,7 @@ static uint64_t step_place(uint64_t *at, uint64_t n, uint64_t size)
 {
     uint64_t offset = *at;
 
-    *at = round_up(offset + n * size, 64);
+    *at = seam_round_up(offset + n * size, 64);
     return offset;
 }
 
@@ -284,100 +137,83 @@ static int runtime_step_open(struct seam_runtime *rt, struct seam_error *err)
 static int runtime_load_plugin(struct seam_runtime *rt, int role,
                                struct seam_error *err)
 {
-    const struct seam_plugin_entry_config *p = &rt->config->plugin[role];
-    struct seam_want want = {
-        .name = p->name,
-        .file = p->file,
-        .sha256 = p->sha256,
-        .unpinned = p->unpinned,
-        .kind = seam_role_kind[role],
+    struct seam_instance_opts o = {
+        .home = &rt->instances,
+        .config = rt->config,
+        .loader = rt->loader,
+        .log = rt->log,
+        .pool = rt->pool,
     };
-    int rc = seam_loader_load(rt->loader, &want, &rt->plugin[role], err);
+    int rc = seam_instance_load(&rt->inst[role], &o, (enum seam_role)role, err);
 
-    if (rc)
-        return rc;
-    seam_hosted_init(&rt->host[role], p->name, rt->log, rt->pool);
-    rt->plugin_cfg[role] =
-        seam_config_plugin_cfg(rt->config, (enum seam_role)role, rt->log);
-    if (!rt->plugin_cfg[role])
-        return seam_fail(err, SEAM_ENOMEM, "out of memory");
-    rc = seam_loaded_init(rt->plugin[role], &rt->host[role].table, err);
-    return rc ? seam_fail_at(err, p->name) : 0;
+    if (!rc)
+        rt->plugin[role] = rt->inst[role]->plugin;
+    return rc;
 }
 
-/* Which layers of the model a role serves. */
-static int runtime_layers(struct seam_runtime *rt, int role, uint32_t *n,
-                          struct seam_error *err)
+int seam_runtime_create(struct seam_runtime *rt, struct seam_instance *i,
+                        struct seam_error *err)
 {
     const struct seam_model_config *c =
         seam_checkpoint_config(rt->model.checkpoint);
-    uint32_t *layer = NULL;
+    bool is_block = i->role >= FIRST_BLOCK && i->role <= LAST_BLOCK;
+    uint32_t *layer = is_block ? calloc(SEAM_MAX_LAYERS, sizeof *layer) : NULL;
+    uint32_t n = 0;
 
-    *n = 0;
-    if (role < FIRST_BLOCK || role > LAST_BLOCK)
-        return 0;
-    layer = calloc(SEAM_MAX_LAYERS, sizeof *layer);
-    if (!layer)
+    if (is_block && !layer)
         return seam_fail(err, SEAM_ENOMEM, "out of memory");
-    *n = role == SEAM_ROLE_LINEAR
-             ? seam_glm5_next_mixers(c, SEAM_LAYER_LINEAR, layer)
-         : role == SEAM_ROLE_SPARSE
-             ? seam_glm5_next_mixers(c, SEAM_LAYER_SPARSE, layer)
-             : seam_glm5_next_mlps(c, SEAM_MLP_SPARSE, layer);
-    rt->layers[role] = layer;
-    return 0;
+    if (i->role == SEAM_ROLE_LINEAR)
+        n = seam_glm5_next_mixers(c, SEAM_LAYER_LINEAR, layer);
+    else if (i->role == SEAM_ROLE_SPARSE)
+        n = seam_glm5_next_mixers(c, SEAM_LAYER_SPARSE, layer);
+    else if (i->role == SEAM_ROLE_MOE)
+        n = seam_glm5_next_mlps(c, SEAM_MLP_SPARSE, layer);
+    return seam_instance_create(i, layer, n, &rt->limits, &rt->device,
+                                &rt->model, err);
 }
 
-/* create and needs. */
+struct seam_instance *seam_runtime_instance(struct seam_runtime *rt,
+                                            enum seam_role role)
+{
+    struct seam_instance *i;
+
+    pthread_mutex_lock(&rt->instances.lock);
+    i = rt->inst[role];
+    i->refs++;
+    pthread_mutex_unlock(&rt->instances.lock);
+    return i;
+}
+
+static void runtime_use(struct seam_runtime *rt, struct seam_instance *i)
+{
+    rt->plugin[i->role] = i->plugin;
+    rt->self[i->role] = i->self;
+    rt->needs[i->role] = i->needs;
+    rt->layers[i->role] = i->layer;
+}
+
 static int runtime_create(struct seam_runtime *rt, int role,
                           struct seam_error *err)
 {
-    const struct seam_plugin *p = &rt->plugin[role]->plugin;
-    struct seam_needs *needs = &rt->needs[role];
-    struct seam_create c = {
-        .size = sizeof c,
-        .limits = &rt->limits,
-        .device = &rt->device,
-        .cfg = rt->plugin_cfg[role],
-        .model = &rt->model,
-    };
-    int rc = runtime_layers(rt, role, &c.n_layers, err);
+    int rc = seam_runtime_create(rt, rt->inst[role], err);
 
-    if (rc)
-        return rc;
-    c.layer = rt->layers[role];
-    rc = p->create(&c, &rt->self[role], err);
-    if (rc) {
-        rt->self[role] = NULL;
-        return seam_fail_at(err, rt->host[role].name);
-    }
-    *needs = (struct seam_needs){
-        .size = sizeof *needs,
-        .state_copies = 1,
-        .n_layers = c.n_layers,
-    };
-    if (p->needs && (rc = p->needs(rt->self[role], needs, err)))
-        return seam_fail_at(err, rt->host[role].name);
-    if (needs->n_planes > SEAM_MAX_PLANES || needs->n_layers > c.n_layers ||
-        (needs->state_bytes && !needs->state_copies))
-        return seam_fail(err, SEAM_EINVAL,
-                         "%s: needs names %u planes and %u layers; expected at "
-                         "most %d and %u",
-                         rt->host[role].name, needs->n_planes, needs->n_layers,
-                         SEAM_MAX_PLANES, c.n_layers);
-    return seam_cfg_check_used(rt->plugin_cfg[role], err);
+    runtime_use(rt, rt->inst[role]);
+    return rc;
 }
 
 static int runtime_attach(struct seam_runtime *rt, int role,
+                          const struct seam_memory_plan *plan,
                           struct seam_error *err)
 {
     const struct seam_plugin *p = &rt->plugin[role]->plugin;
-    int rc = runtime_grant(rt, role, err);
+    struct seam_memory_source s = runtime_source(rt);
+    int rc = seam_memory_grant(&s, plan, &rt->needs[role], NULL,
+                               &rt->memory->block[role], err);
 
     if (rc || !p->attach)
         return rc;
     rc = p->attach(rt->self[role], &rt->memory->block[role].grant, err);
-    return rc ? seam_fail_at(err, rt->host[role].name) : 0;
+    return rc ? seam_fail_at(err, rt->inst[role]->host.name) : 0;
 }
 
 static struct seam_block_ref runtime_block(const struct seam_runtime *rt,
@@ -490,7 +326,8 @@ static void runtime_warn_unpinned(const struct seam_runtime *rt)
 
     for (int r = 0; r < SEAM_N_ROLES; r++)
         if (!rt->plugin[r]->pinned)
-            seam_buf_fmt(&names, "%s%s", names.n ? ", " : "", rt->host[r].name);
+            seam_buf_fmt(&names, "%s%s", names.n ? ", " : "",
+                         rt->inst[r]->host.name);
     if (names.n && !names.failed)
         seam_log(rt->log, SEAM_LOG_WARN, "loader",
                  "not pinned, so any file of these names is accepted: %s; "
@@ -530,7 +367,8 @@ static int runtime_open_plugins(struct seam_runtime *rt,
     if (!rc)
         rc = rt->backend->stream_new(be, &rt->step->stream, err);
     for (int r = FIRST_BLOCK; r < SEAM_N_ROLES && !rc; r++) {
-        rc = runtime_say(o, rt->host[r].name, (uint64_t)r, SEAM_N_ROLES, err);
+        rc = runtime_say(o, rt->inst[r]->host.name, (uint64_t)r, SEAM_N_ROLES,
+                         err);
         if (!rc)
             rc = runtime_create(rt, r, err);
     }
@@ -540,10 +378,21 @@ static int runtime_open_plugins(struct seam_runtime *rt,
 /* Scratch of one call, shared by all instances: the largest wish counts. */
 static int runtime_open_memory(struct seam_runtime *rt, struct seam_error *err)
 {
-    int rc = runtime_plan(rt, err);
+    struct seam_memory_plan plan;
+    int rc = seam_memory_plan(rt->config, &rt->limits,
+                              (const struct seam_instance *const *)rt->inst, 0,
+                              &plan, err);
 
+    if (rc)
+        return rc;
+    rt->page_tokens = plan.page_tokens;
+    rt->n_pages = plan.n_pages;
+    rt->n_rows = plan.n_rows;
+    rt->max_pages = plan.max_pages;
+    rt->page_bytes = plan.page_bytes;
+    rt->row_bytes = plan.row_bytes;
     for (int r = FIRST_BLOCK; r <= LAST_BLOCK && !rc; r++)
-        rc = runtime_attach(rt, r, err);
+        rc = runtime_attach(rt, r, &plan, err);
     for (int r = 0; r <= LAST_BLOCK; r++)
         if (rt->needs[r].ws_bytes > rt->memory->ws_bytes)
             rt->memory->ws_bytes = rt->needs[r].ws_bytes;
@@ -563,6 +412,7 @@ int seam_runtime_open(struct seam_runtime **out,
 
     if (!rt)
         return seam_fail(err, SEAM_ENOMEM, "out of memory");
+    seam_instances_init(&rt->instances);
     rt->config = opts->config;
     rt->log = opts->log;
     rt->memory = calloc(1, sizeof *rt->memory);
@@ -598,16 +448,12 @@ void seam_runtime_close(struct seam_runtime *rt)
     if (!rt)
         return;
     seam_glm5_next_free(rt->net);
-    for (int r = SEAM_N_ROLES - 1; r > SEAM_ROLE_BACKEND; r--) {
-        if (!rt->self[r])
-            continue;
-        if (rt->plugin[r]->plugin.quiesce)
-            rt->plugin[r]->plugin.quiesce(rt->self[r]);
-        rt->plugin[r]->plugin.destroy(rt->self[r]);
-    }
+    seam_instances_reap(&rt->instances);
+    for (int r = SEAM_N_ROLES - 1; r > SEAM_ROLE_BACKEND; r--)
+        seam_instance_end(rt->inst[r]);
     if (rt->backend) {
         for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++)
-            runtime_ungrant(rt, r);
+            seam_memory_ungrant(&rt->memory->block[r], true);
         runtime_free(rt, SEAM_MEM_DEVICE, rt->memory->ws);
         runtime_free(rt, SEAM_MEM_PINNED, rt->step->host);
         runtime_free(rt, SEAM_MEM_DEVICE, rt->step->dev);
@@ -617,21 +463,14 @@ void seam_runtime_close(struct seam_runtime *rt)
             rt->backend->stream_free(rt->self[SEAM_ROLE_BACKEND],
                                      rt->step->stream);
     }
-    if (rt->self[SEAM_ROLE_BACKEND])
-        rt->plugin[SEAM_ROLE_BACKEND]->plugin.destroy(
-            rt->self[SEAM_ROLE_BACKEND]);
-    for (int r = SEAM_N_ROLES - 1; r >= 0; r--) {
-        seam_loaded_free(rt->plugin[r]);
-        if (rt->host[r].table.size)
-            seam_hosted_release(&rt->host[r]);
-        seam_cfg_free(rt->plugin_cfg[r]);
-        free(rt->layers[r]);
-    }
+    for (int r = SEAM_N_ROLES - 1; r >= 0; r--)
+        seam_instance_free(rt->inst[r]);
     seam_loader_free(rt->loader);
     seam_cfg_free(rt->model.cfg);
     seam_tokenizer_free((struct seam_tokenizer *)rt->model.tokenizer);
     seam_checkpoint_close(rt->model.checkpoint);
     seam_pool_free(rt->pool);
+    seam_instances_release(&rt->instances);
     free(rt->step);
     free(rt->memory);
     free(rt);

@@ -9,9 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "core/config/config.h"
-#include "core/engine/host.h"
-#include "core/loader/loader.h"
+#include "core/engine/memory.h"
 #include "core/model/glm5_next.h"
 
 struct seam_runtime_opts {
@@ -58,10 +56,12 @@ struct seam_runtime {
     struct seam_pool *pool;
     struct seam_model model; /* checkpoint, tokenizer, text_config */
     struct seam_loader *loader;
-    struct seam_hosted host[SEAM_N_ROLES];
+    struct seam_instances instances;
+    /* Replaced between two steps, under instances.lock; what follows is of
+     * these, for the thread that runs the steps alone. */
+    struct seam_instance *inst[SEAM_N_ROLES];
     struct seam_loaded *plugin[SEAM_N_ROLES];
-    struct seam_cfg *plugin_cfg[SEAM_N_ROLES];
-    void *self[SEAM_N_ROLES]; /* instances */
+    void *self[SEAM_N_ROLES];
     struct seam_needs needs[SEAM_N_ROLES];
     uint32_t *layers[SEAM_N_ROLES]; /* model layers served */
     struct seam_limits limits;
@@ -75,8 +75,8 @@ struct seam_runtime {
     uint32_t max_logit_rows;        /* of one step */
     uint32_t n_workers;
 
-    struct runtime_memory *memory; /* private */
-    struct runtime_step *step;     /* private */
+    struct runtime_memory *memory;
+    struct runtime_step *step; /* private */
 };
 
 /* Open everything config names.  Errors name file, plugin, key or tensor; when
@@ -85,6 +85,13 @@ int seam_runtime_open(struct seam_runtime **rt,
                       const struct seam_runtime_opts *opts,
                       struct seam_error *err);
 void seam_runtime_close(struct seam_runtime *rt);
+
+/* The instance that fills a role now, with a reference.  [any] */
+struct seam_instance *seam_runtime_instance(struct seam_runtime *rt,
+                                            enum seam_role role);
+/* create and needs of an instance that was loaded.  [control] */
+int seam_runtime_create(struct seam_runtime *rt, struct seam_instance *i,
+                        struct seam_error *err);
 
 /* Make row the state before the first token.  [submit] */
 int seam_runtime_zero_row(struct seam_runtime *rt, int32_t row,

@@ -288,7 +288,7 @@ static void engine_watch(void *ctx, enum seam_glm5_call call, uint32_t layer)
 
     if (e->call != SEAM_GLM5_IDLE)
         seam_timeline_span(e->timeline, SEAM_LANE_ROLE + role,
-                           e->rt->host[role].name, (int32_t)e->call_layer,
+                           e->rt->inst[role]->host.name, (int32_t)e->call_layer,
                            e->call_ns, now);
     e->call = call;
     e->call_layer = layer;

@@ -35,8 +35,8 @@ struct seam_chat {
     struct seam_engine *engine;
     struct seam_constraint constraint;
     const struct seam_tokenizer *tok;
+    struct seam_instance *plugin; /* the parser, until the last token        */
     const struct seam_parser *parser;
-    void *parser_self;
     const struct seam_request *r;
     const struct seam_chat_sink *sink;
     struct seam_ids *prompt; /* [n_prompts]                                  */
@@ -110,24 +110,24 @@ uint32_t seam_chat_count_max(const struct seam_engine *engine)
     return context > SEAM_COUNT_MAX ? context : SEAM_COUNT_MAX;
 }
 
-int seam_chat_render(struct seam_engine *engine, struct seam_str text,
-                     uint32_t max, struct seam_buf *prompt,
-                     struct seam_ids *ids, struct seam_api_error *e)
+static int chat_render(struct seam_engine *engine,
+                       const struct seam_instance *plugin, struct seam_str text,
+                       uint32_t max, struct seam_buf *prompt,
+                       struct seam_ids *ids, struct seam_api_error *e)
 {
-    void *self;
-    const struct seam_parser *parser = seam_engine_parser(engine, &self);
+    const struct seam_parser *parser = &plugin->plugin->table.parser;
     struct render r = { .text = prompt, .ids = ids, .max = max };
     struct seam_sink sink = { .ctx = &r, .event = render_event };
     struct seam_error err = { 0 };
     int rc;
 
-    if (!parser || !parser->render)
+    if (!parser->render)
         return seam_api_fail(e, 501, NULL, NULL,
                              "the parser plugin of this "
                              "model does not render chat prompts");
     r.enc =
         (struct seam_encoder){ .t = seam_engine_tokenizer(engine), .out = ids };
-    rc = parser->render(self, text, &sink, &err);
+    rc = parser->render(plugin->self, text, &sink, &err);
     if (!rc && ids)
         rc = render_rc(&r, seam_encoder_end(&r.enc, &r.err));
     if (!rc && prompt && prompt->failed)
@@ -147,6 +147,17 @@ int seam_chat_render(struct seam_engine *engine, struct seam_str text,
     if (rc)
         return seam_api_fail_path(e, "invalid_value", "messages", err.text);
     return 0;
+}
+
+int seam_chat_render(struct seam_engine *engine, struct seam_str text,
+                     uint32_t max, struct seam_buf *prompt,
+                     struct seam_ids *ids, struct seam_api_error *e)
+{
+    struct seam_instance *plugin = seam_engine_plugin(engine, SEAM_ROLE_PARSER);
+    int rc = chat_render(engine, plugin, text, max, prompt, ids, e);
+
+    seam_instance_unref(plugin);
+    return rc;
 }
 
 /* {"effort","enabled"} to the fields of their own, which outrank it. */
@@ -239,9 +250,9 @@ static int chat_prompts(struct seam_chat *c, struct seam_str text,
     if (!c->prompt)
         return chat_no_memory(e);
     if (c->r->kind == SEAM_REQUEST_CHAT)
-        return seam_chat_render(c->engine, text,
-                                seam_engine_max_context(c->engine),
-                                &c->prompt_text, c->prompt, e);
+        return chat_render(c->engine, c->plugin, text,
+                           seam_engine_max_context(c->engine), &c->prompt_text,
+                           c->prompt, e);
     for (uint32_t i = 0; i < c->n_prompts; i++)
         if (chat_encode_prompt(c, many ? json_array_get(p, i) : p,
                                &c->prompt[i], e))
@@ -691,7 +702,7 @@ static int chat_open_stream(struct choice *ch, struct seam_api_error *e)
 
     if (c->tools)
         o.tools = (struct seam_str){ c->tools, strlen(c->tools) };
-    if (c->parser->open(c->parser_self, &o, &sink, &ch->stream, &err))
+    if (c->parser->open(c->plugin->self, &o, &sink, &ch->stream, &err))
         return seam_api_fail_path(e, "invalid_value", "tools", err.text);
     return 0;
 }
@@ -753,7 +764,8 @@ int seam_chat_open(struct seam_chat **out, struct seam_engine *engine,
     c->engine = engine;
     c->r = r;
     c->tok = seam_engine_tokenizer(engine);
-    c->parser = seam_engine_parser(engine, &c->parser_self);
+    c->plugin = seam_engine_plugin(engine, SEAM_ROLE_PARSER);
+    c->parser = &c->plugin->plugin->table.parser;
     c->eos = seam_engine_eos(engine, &c->n_eos);
     rc = chat_tools(c, e);
     if (!rc)
@@ -762,8 +774,8 @@ int seam_chat_open(struct seam_chat **out, struct seam_engine *engine,
         rc = chat_check_length(c, e);
     /* Only a chat has calls, and it has one prompt. */
     if (!rc)
-        rc = seam_constraint_make(engine, r, c->prompt->v, c->prompt->n,
-                                  &c->constraint, e);
+        rc = seam_constraint_make(engine, c->plugin, r, c->prompt->v,
+                                  c->prompt->n, &c->constraint, e);
     if (!rc)
         rc = chat_choices(c, e);
     if (rc) {
@@ -818,6 +830,7 @@ void seam_chat_free(struct seam_chat *c)
     seam_buf_release(&c->prompt_text);
     seam_grammar_unref(c->constraint.grammar);
     free(c->tools);
+    seam_instance_unref(c->plugin);
     free(c);
 }
 

@@ -157,11 +157,11 @@ static int calls_name(struct calls *c)
 }
 
 static const struct seam_call_grammar *calls_extension(
-    const struct seam_engine *engine)
+    const struct seam_instance *parser)
 {
-    const struct seam_loaded *p = seam_engine_plugin(engine, SEAM_ROLE_PARSER);
+    const struct seam_plugin *p = &parser->plugin->plugin;
     const struct seam_call_grammar *x =
-        p && p->plugin.extension ? p->plugin.extension("call_grammar/1") : NULL;
+        p->extension ? p->extension("call_grammar/1") : NULL;
 
     return x && SEAM_HAS(x, write) ? x : NULL;
 }
@@ -186,22 +186,21 @@ static bool is_forced(const struct seam_request *r)
            r->tool_choice == SEAM_TOOLS_NAMED;
 }
 
-static int calls_compile(const struct seam_engine *engine, struct calls *c,
+static int calls_compile(const struct seam_engine *engine,
+                         const struct seam_instance *parser, struct calls *c,
                          uint32_t flags, struct seam_grammar **g,
                          struct seam_api_error *e)
 {
-    const struct seam_call_grammar *x = calls_extension(engine);
+    const struct seam_call_grammar *x = calls_extension(parser);
     struct seam_sink sink = { .ctx = c, .event = calls_event };
     char *tools = json_dumps(c->tools, JSON_COMPACT);
     struct seam_error err = { 0 };
     struct seam_buf text = { 0 };
-    void *self;
     int rc = SEAM_ENOMEM;
 
-    seam_engine_parser(engine, &self);
     if (tools)
-        rc = x->write(self, (struct seam_str){ tools, strlen(tools) }, flags,
-                      &sink, &err);
+        rc = x->write(parser->self, (struct seam_str){ tools, strlen(tools) },
+                      flags, &sink, &err);
     free(tools);
     if (rc == SEAM_EINVAL)
         return seam_api_fail(e, 500, NULL, NULL,
@@ -228,10 +227,10 @@ static int calls_compile(const struct seam_engine *engine, struct calls *c,
 }
 
 static int calls_make(const struct seam_engine *engine,
+                      const struct seam_instance *parser,
                       const struct seam_request *r, bool thinking,
                       struct seam_grammar **g, struct seam_api_error *e)
 {
-    const struct seam_loaded *p = seam_engine_plugin(engine, SEAM_ROLE_PARSER);
     bool named = r->tool_choice == SEAM_TOOLS_NAMED, forced = is_forced(r);
     struct calls c = { .r = r, .tools = seam_tools_callable(r) };
     uint32_t flags = (thinking ? SEAM_CALLS_THINK : 0) |
@@ -241,19 +240,19 @@ static int calls_make(const struct seam_engine *engine,
 
     if (!c.tools || (named && calls_name(&c)))
         rc = no_memory(e);
-    else if (!forced && (!calls_extension(engine) || !is_strict(c.tools)))
+    else if (!forced && (!calls_extension(parser) || !is_strict(c.tools)))
         rc = 0; /* the model is free */
     else if (!json_array_size(c.tools))
         rc = seam_api_invalid(e, "tool_choice",
                               "tool_choice asks for a call but allows none of "
                               "the tools");
-    else if (!calls_extension(engine))
+    else if (!calls_extension(parser))
         rc = seam_api_fail(e, 400, "unsupported_value", "tool_choice",
                            "tool_choice cannot be enforced: the parser plugin "
                            "%s does not say how its model writes calls",
-                           p ? p->plugin.ident.name : "");
+                           parser->host.name);
     else
-        rc = calls_compile(engine, &c, flags, g, e);
+        rc = calls_compile(engine, parser, &c, flags, g, e);
     calls_release(&c);
     return rc;
 }
@@ -261,10 +260,16 @@ static int calls_make(const struct seam_engine *engine,
 void seam_constraint_note(const struct seam_engine *engine,
                           struct seam_request *r)
 {
+    struct seam_instance *parser;
     json_t *tools;
+    bool held;
 
-    if (!r->has_tools || r->tool_choice == SEAM_TOOLS_NONE ||
-        calls_extension(engine))
+    if (!r->has_tools || r->tool_choice == SEAM_TOOLS_NONE)
+        return;
+    parser = seam_engine_plugin(engine, SEAM_ROLE_PARSER);
+    held = calls_extension(parser) != NULL;
+    seam_instance_unref(parser);
+    if (held)
         return;
     tools = seam_tools_callable(r);
     if (is_strict(tools))
@@ -295,6 +300,7 @@ int32_t seam_constraint_after(const struct seam_engine *engine,
 }
 
 int seam_constraint_make(const struct seam_engine *engine,
+                         const struct seam_instance *parser,
                          const struct seam_request *r, const int32_t *prompt,
                          size_t n_prompt, struct seam_constraint *c,
                          struct seam_api_error *e)
@@ -315,7 +321,7 @@ int seam_constraint_make(const struct seam_engine *engine,
         /* Reasoning could call a tool or end the answer. */
         c->whole = true;
         return calls ? calls_make(
-                           engine, r,
+                           engine, parser, r,
                            seam_constraint_after(engine, prompt, n_prompt) >= 0,
                            &c->grammar, e)
                      : 0;

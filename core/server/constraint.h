@@ -16,6 +16,7 @@ struct seam_constraint {
  * prompt.  Compiling takes bounded time and memory; what a schema asks for and
  * is not supported is refused with its path.  [any] */
 int seam_constraint_make(const struct seam_engine *engine,
+                         const struct seam_instance *parser,
                          const struct seam_request *r, const int32_t *prompt,
                          size_t n_prompt, struct seam_constraint *c,
                          struct seam_api_error *e);
