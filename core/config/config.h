@@ -74,6 +74,8 @@ struct seam_config {
         int64_t stall_timeout_ms; /* a step may take so long                  */
         int64_t sse_ping_ms;      /* >= 100                                   */
         int64_t max_n;            /* choices of one request                   */
+        int64_t priority_min;     /* <= 0; requests may ask for no less       */
+        int64_t priority_max;     /* >= 0; nor for more                       */
         struct seam_strings cors_origins;
         char *metrics_public;  /* "auto", "yes", "no"                      */
         char *reasoning_field; /* "reasoning_content", "reasoning", "both" */
@@ -85,6 +87,7 @@ struct seam_config {
         int64_t page_tokens;     /* a multiple of 4                          */
         int64_t cache_bytes;     /* for planes and state rows                */
         int64_t max_queue;       /* requests waiting                         */
+        int64_t max_request_ms;  /* from arrival to end; 0: no limit         */
         int64_t prefix_bytes;    /* states of the prefix cache; 0: none      */
         int64_t prefix_interval; /* tokens between its snapshots; 0: none    */
         char *trace;             /* file of the timeline, or NULL            */

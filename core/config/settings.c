@@ -131,6 +131,11 @@ S("server.sse_ping_ms", INT(server.sse_ping_ms, "10000", 100, DAY_MS), \
   .help = "pause in a stream after which a comment keeps it alive") \
 S("server.max_n", INT(server.max_n, "8", 1, 128), \
   .help = "most choices (n) of one request") \
+S("server.priority_min", INT(server.priority_min, "0", -1000000, 0), \
+  .help = "lowest priority number, which is served first, that requests may " \
+          "ask for") \
+S("server.priority_max", INT(server.priority_max, "1000000", 0, 1000000), \
+  .help = "highest priority number that requests may ask for") \
 S("server.cors_origins", STRINGS(server.cors_origins), \
   .help = "origins whose pages may call the API; \"*\": all") \
 S("server.metrics_public", \
@@ -155,6 +160,9 @@ S("engine.cache_bytes", \
   .help = "memory for the caches and states of all sequences") \
 S("engine.max_queue", INT(engine.max_queue, "256", 1, 1000000), \
   .help = "requests that may wait; more are refused with status 429") \
+S("engine.max_request_ms", INT(engine.max_request_ms, "0", 0, DAY_MS), \
+  .help = "time from arrival to the end of an answer, then status 504; 0: no " \
+          "limit") \
 S("engine.prefix_bytes", \
   INT(engine.prefix_bytes, "268435456", 0, INT64_C(1) << 46), \
   .help = "memory for states that later prompts can go on from; 0: none") \

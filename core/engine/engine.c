@@ -128,11 +128,16 @@ static void engine_count_end(struct seam_engine *e, const struct seam_gen *g,
     case SEAM_GEN_ABORT:
         atomic_fetch_add(&s->ended_abort, 1);
         break;
+    case SEAM_GEN_TIMEOUT:
+        atomic_fetch_add(&s->ended_abort, 1);
+        atomic_fetch_add(&s->timeouts, 1);
+        break;
     default:
         atomic_fetch_add(&s->ended_error, 1);
         break;
     }
     if (end == SEAM_GEN_STOP || end == SEAM_GEN_LENGTH) {
+        seam_engine_note_run(e, now - g->info.started_ns);
         seam_hist_observe(&s->e2e, (double)(now - g->info.submitted_ns) / 1e9);
         seam_hist_observe(&s->decode, (double)(now - g->info.first_ns) / 1e9);
         seam_hist_observe(&s->gen_len, g->info.n_generated);
@@ -145,15 +150,17 @@ void seam_engine_end(struct seam_engine *e, struct seam_gen *g,
 {
     uint64_t now = seam_now_ns();
 
-    if (end == SEAM_GEN_ABORT)
+    if (end == SEAM_GEN_ABORT || end == SEAM_GEN_TIMEOUT)
         seam_log(e->log, SEAM_LOG_INFO, "engine",
-                 "request cancelled after %u prompt and %u generated tokens",
+                 "request %s after %u prompt and %u generated tokens",
+                 end == SEAM_GEN_ABORT ? "cancelled" : "past its deadline",
                  g->n_done < g->p.n_prompt ? g->n_done : g->p.n_prompt,
                  g->info.n_generated);
     if (e->timeline)
         seam_timeline_request(e->timeline, g->order, &g->info, end, now);
     engine_count_end(e, g, end, now);
     atomic_fetch_sub_explicit(&e->active, 1, memory_order_relaxed);
+    seam_queue_leave(e, g);
     seam_gen_finish(g, end, err, now);
     seam_gen_unref(g);
 }
@@ -324,6 +331,7 @@ void seam_engine_free(struct seam_engine *e)
     if (!e)
         return;
     seam_timeline_close(e->timeline);
+    seam_queue_free(e);
     seam_prefix_free(e->prefix);
     seam_vocab_free(e->vocabulary);
     seam_runtime_close(e->rt);

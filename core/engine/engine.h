@@ -74,6 +74,9 @@ void seam_engine_where(const struct seam_engine *e, char *out, size_t n);
 /* Submissions queued or running. */
 uint32_t seam_engine_active(const struct seam_engine *e);
 struct seam_stats *seam_engine_stats(struct seam_engine *e);
+/* Seconds after which one who met a full queue may find room: half the queue at
+ * the speed of late, 1 to 60. */
+uint32_t seam_engine_retry_after_s(const struct seam_engine *e);
 
 /* Valid once READY, and all but the plugins constant from then on. */
 const struct seam_tokenizer *seam_engine_tokenizer(const struct seam_engine *e);
@@ -128,6 +131,9 @@ struct seam_gen_params {
     struct seam_grammar *grammar;
     int32_t grammar_after;
     bool prompt_logprobs; /* report those of the prompt too */
+    int32_t priority;     /* lower numbers run first; 0: ordinary */
+    uint64_t tenant;      /* whose it is, for fair turns; 0: nobody's */
+    uint64_t timeout_ms;  /* from now to its end; 0: engine.max_request_ms */
 };
 
 struct seam_gen_token {
@@ -144,7 +150,8 @@ enum seam_gen_end {
     SEAM_GEN_STOP = 1,   /* the last token is a stop id */
     SEAM_GEN_LENGTH = 2, /* max_tokens or the context is reached */
     SEAM_GEN_ABORT = 3,  /* cancelled, or the engine stopped */
-    SEAM_GEN_ERROR = 4   /* see info.err */
+    SEAM_GEN_ERROR = 4,  /* see info.err */
+    SEAM_GEN_TIMEOUT = 5 /* the deadline has passed */
 };
 
 struct seam_gen_info {

@@ -176,6 +176,18 @@ struct seam_gen *seam_gen_new(struct seam_engine *e,
     return g;
 }
 
+bool seam_gen_is_over(const struct seam_gen *g, uint64_t now)
+{
+    return atomic_load_explicit(&g->cancelled, memory_order_relaxed) ||
+           (g->deadline_ns && now >= g->deadline_ns);
+}
+
+enum seam_gen_end seam_gen_over_end(const struct seam_gen *g, uint64_t now)
+{
+    return g->deadline_ns && now >= g->deadline_ns ? SEAM_GEN_TIMEOUT
+                                                   : SEAM_GEN_ABORT;
+}
+
 void seam_gen_put(struct seam_gen *g, int32_t id, float logprob,
                   const int32_t *top_id, const float *top_logprob,
                   uint32_t n_top, bool from_prompt, uint64_t now)
@@ -273,21 +285,40 @@ static void gen_copy_out(const struct seam_gen *g, uint32_t i,
     }
 }
 
+/* The deadline holds for the reader even when the engine hangs and does not
+ * look at it.  Under g's lock. */
+static void gen_expire(struct seam_gen *g)
+{
+    uint64_t now = seam_now_ns();
+
+    if (!g->deadline_ns || now < g->deadline_ns ||
+        g->info.end != SEAM_GEN_RUNNING)
+        return;
+    g->info.end = SEAM_GEN_TIMEOUT;
+    g->info.ended_ns = now;
+}
+
 uint32_t seam_gen_take(struct seam_gen *g, int64_t timeout_ms,
                        struct seam_gen_token *out, uint32_t cap, bool *ended)
 {
-    uint64_t until = seam_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    struct timespec at = { .tv_sec = (time_t)(until / 1000000000u),
-                           .tv_nsec = (long)(until % 1000000000u) };
+    uint64_t until = timeout_ms < 0
+                         ? UINT64_MAX
+                         : seam_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    struct timespec at;
     uint32_t n = 0;
 
+    if (g->deadline_ns && g->deadline_ns < until)
+        until = g->deadline_ns;
+    at = (struct timespec){ .tv_sec = (time_t)(until / 1000000000u),
+                            .tv_nsec = (long)(until % 1000000000u) };
     pthread_mutex_lock(&g->lock);
     while (g->n_taken == g->n_put && g->info.end == SEAM_GEN_RUNNING) {
-        if (timeout_ms < 0)
+        if (until == UINT64_MAX)
             pthread_cond_wait(&g->news, &g->lock);
         else if (pthread_cond_timedwait(&g->news, &g->lock, &at) == ETIMEDOUT)
             break;
     }
+    gen_expire(g);
     while (n < cap && g->n_taken < g->n_put)
         gen_copy_out(g, g->n_taken++, &out[n++]);
     *ended = g->info.end != SEAM_GEN_RUNNING && g->n_taken == g->n_put;

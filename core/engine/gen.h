@@ -28,6 +28,7 @@ struct seam_gen {
     struct seam_engine *engine;
     _Atomic int refs;
     _Atomic bool cancelled;
+    uint64_t deadline_ns; /* 0: none; fixed at submission */
 
     /* Fixed at submission. */
     struct seam_gen_params p;
@@ -44,17 +45,19 @@ struct seam_gen {
 
     /* The scheduler's own. */
     struct seam_gen *next; /* in the waiting queue */
-    int32_t *history;      /* [n_prompt + max_tokens] all ids so far */
-    uint32_t n_history;    /* prompt and generated */
-    uint32_t n_done;       /* of those, in the cache */
-    uint32_t n_step;       /* of those, in the running step */
-    uint32_t n_resumed;    /* of those, from a snapshot */
-    bool at_cut;           /* the step ends where a snapshot is worth keeping */
-    int32_t n_accept;      /* tokens of the last step, for the plugins */
-    int32_t *page;         /* [max pages of its full length] */
+    struct seam_tenant *tenant;
+    int32_t *history;   /* [n_prompt + max_tokens] all ids so far */
+    uint32_t n_history; /* prompt and generated */
+    uint32_t n_done;    /* of those, in the cache */
+    uint32_t n_step;    /* of those, in the running step */
+    uint32_t n_want;    /* of those, that the step could have taken */
+    uint32_t n_resumed; /* of those, from a snapshot */
+    bool at_cut;        /* the step ends where a snapshot is worth keeping */
+    int32_t n_accept;   /* tokens of the last step, for the plugins */
+    int32_t *page;      /* [max pages of its full length] */
     uint32_t n_pages;
     int32_t row;              /* state row, -1: not running */
-    uint64_t order;           /* of arrival; the youngest is preempted first */
+    uint64_t order;           /* of arrival */
     uint64_t last_ns;         /* when its last token came; 0: none yet */
     uint32_t n_prompt_scored; /* prompt tokens whose logprob is reported */
 
@@ -81,6 +84,10 @@ struct seam_gen *seam_gen_new(struct seam_engine *e,
                               const struct seam_gen_params *p, uint32_t vocab,
                               uint32_t max_pages, struct seam_error *err);
 void seam_gen_unref(struct seam_gen *g);
+
+/* Cancelled, or past its deadline; and as what it then ends. */
+bool seam_gen_is_over(const struct seam_gen *g, uint64_t now);
+enum seam_gen_end seam_gen_over_end(const struct seam_gen *g, uint64_t now);
 
 /* Hand one token to the reader. */
 void seam_gen_put(struct seam_gen *g, int32_t id, float logprob,

@@ -2,7 +2,8 @@
  *
  *   engine.c    asking, the thread and the ends of generations
  *   load.c      what is done once, before the first request
- *   schedule.c  submissions, the waiting queue, what a step is made of
+ *   queue.c     submissions, who waits, what each tenant was served
+ *   schedule.c  admission, preemption, what a step is made of
  *   cache.c     pages, and the snapshots that prompts go on from
  *   step.c      computing a step and handing out its tokens */
 #ifndef SEAM_ENGINE_IMPL_H
@@ -16,6 +17,16 @@
 
 #define SEAM_ENGINE_MAX_EOS 32
 
+#define SEAM_TENANT_BUCKETS 64
+
+/* Whose requests share in turn with those of others. */
+struct seam_tenant {
+    struct seam_tenant *next; /* of its bucket */
+    uint64_t key;
+    _Atomic uint64_t served; /* tokens, weighted; see queue.c */
+    uint32_t n_gens;         /* waiting and running */
+};
+
 struct seam_engine {
     const struct seam_config *config;
     const struct seam_log *log;
@@ -24,12 +35,15 @@ struct seam_engine {
     struct seam_stats stats;
     pthread_t thread;
 
-    /* Guards state, load_err, the waiting queue and stop. */
+    /* Guards state, load_err, the waiting queue, the tenants and stop. */
     pthread_mutex_t lock;
     pthread_cond_t change; /* work came, state changed, or stop was asked */
     struct seam_error load_err;
-    struct seam_gen *first, **last; /* waiting, in order of service */
+    struct seam_gen *first, **last; /* waiting, in order of arrival here */
     uint64_t arrivals;
+    struct seam_tenant *tenant[SEAM_TENANT_BUCKETS];
+    uint32_t n_idle_tenants;
+    uint64_t served_last; /* what the tenant that left last had */
     bool stop;
 
     _Atomic int state;       /* enum seam_engine_state; written under lock */
@@ -39,6 +53,7 @@ struct seam_engine {
     _Atomic uint64_t moved_ns;
     _Atomic bool
         sampling; /* relaxed: for the watchdog, see seam_engine_where */
+    _Atomic uint64_t mean_ns; /* a run lately took, for Retry-After; relaxed */
 
     /* From here on constant once READY, and written before by the thread. */
     struct seam_timeline *timeline; /* NULL: none is wanted */
@@ -49,7 +64,7 @@ struct seam_engine {
     struct seam_vocab *vocabulary;
 
     /* The thread's own. */
-    struct seam_gen **running; /* [n_running], in order of arrival */
+    struct seam_gen **running; /* [n_running] by priority, then arrival */
     uint32_t n_running;
     int32_t *free_page, *free_row;
     uint32_t *page_refs; /* [n_pages] sequences and snapshots that hold it */
@@ -105,13 +120,37 @@ void seam_engine_end_running(struct seam_engine *e, struct seam_gen *g,
  * plugin, key or tensor. */
 int seam_engine_load(struct seam_engine *e, struct seam_error *err);
 
-/* The next in the waiting queue, which is not empty.  Under the lock. */
+/* ---- queue.c; under the lock, where not said otherwise ---- */
+
+/* Who is served first of all that wait: the lowest priority number, then what
+ * was begun, then the tenant that was served least, then the oldest.  peek is
+ * NULL when nobody waits; pop is for when somebody does. */
+struct seam_gen *seam_queue_peek(struct seam_engine *e);
 struct seam_gen *seam_queue_pop(struct seam_engine *e);
+bool seam_gen_before(const struct seam_gen *a, const struct seam_gen *b);
+/* A preempted one waits again. */
+void seam_queue_return(struct seam_engine *e, struct seam_gen *g);
+/* Take one out that was cancelled or is past its deadline, or NULL. */
+struct seam_gen *seam_queue_pop_over(struct seam_engine *e, uint64_t now);
+/* g is neither waiting nor running any more.  Takes the lock. */
+void seam_queue_leave(struct seam_engine *e, struct seam_gen *g);
+void seam_queue_free(struct seam_engine *e);
+/* The same for those that run: the tenant served least, then the oldest. */
+bool seam_gen_serves_before(const struct seam_gen *a, const struct seam_gen *b);
+/* Tokens were served to g's tenant.  Without the lock. */
+void seam_tenant_charge(struct seam_gen *g, uint32_t prompt, uint32_t out);
+/* A run took so long from start to end.  Without the lock. */
+void seam_engine_note_run(struct seam_engine *e, uint64_t ns);
+
+/* ---- schedule.c ---- */
+
 /* Move waiting generations to running while rows and pages last. */
 void seam_engine_admit(struct seam_engine *e);
-/* Choose the step: every sequence that decodes, then prompts in order of
- * arrival while tokens are left.  Returns how many sequences. */
+/* Choose the step: every sequence that decodes, then prompts while tokens are
+ * left.  Returns how many sequences. */
 uint32_t seam_engine_choose(struct seam_engine *e);
+
+/* ---- cache.c ---- */
 
 /* Have n pages free, by dropping snapshots if need be; then take one.  ctx of
  * unref is the engine. */

@@ -1,190 +1,70 @@
-/* Who runs: submissions wait in a queue, are admitted while rows and pages last,
- * and are preempted when pages run out. */
+/* Who runs: the waiting are admitted while rows and pages last, and who matters
+ * least is preempted when they run out.  What a step is made of. */
 #include "core/engine/impl.h"
 
-/* ---- The waiting queue (under lock) -------------------------------------- */
+/* ---- Preemption ---------------------------------------------------------- */
 
-static void queue_append(struct seam_engine *e, struct seam_gen *g)
-{
-    g->next = NULL;
-    *e->last = g;
-    e->last = &g->next;
-    atomic_fetch_add_explicit(&e->stats.waiting, 1, memory_order_relaxed);
-}
-
-static void queue_push_front(struct seam_engine *e, struct seam_gen *g)
-{
-    g->next = e->first;
-    if (!e->first)
-        e->last = &g->next;
-    e->first = g;
-    atomic_fetch_add_explicit(&e->stats.waiting, 1, memory_order_relaxed);
-}
-
-struct seam_gen *seam_queue_pop(struct seam_engine *e)
-{
-    struct seam_gen *g = e->first;
-
-    e->first = g->next;
-    if (!e->first)
-        e->last = &e->first;
-    g->next = NULL;
-    atomic_fetch_sub_explicit(&e->stats.waiting, 1, memory_order_relaxed);
-    return g;
-}
-
-/* Take the cancelled ones out of the queue, wherever they stand. */
-static struct seam_gen *queue_pop_cancelled(struct seam_engine *e)
-{
-    for (struct seam_gen **p = &e->first; *p; p = &(*p)->next) {
-        struct seam_gen *g = *p;
-
-        if (!atomic_load_explicit(&g->cancelled, memory_order_relaxed))
-            continue;
-        *p = g->next;
-        if (!g->next)
-            e->last = p;
-        g->next = NULL;
-        atomic_fetch_sub_explicit(&e->stats.waiting, 1, memory_order_relaxed);
-        return g;
-    }
-    return NULL;
-}
-
-/* ---- Submitting ---------------------------------------------------------- */
-
-static int gen_check(const struct seam_engine *e,
-                     const struct seam_gen_params *p, struct seam_error *err)
-{
-    uint32_t context = seam_engine_max_context(e);
-    uint32_t vocab = seam_engine_vocab(e);
-
-    if (!p->n_prompt)
-        return seam_fail(err, SEAM_EINVAL, "the prompt is empty");
-    if (p->n_prompt >= context)
-        return seam_fail(err, SEAM_EINVAL,
-                         "the prompt has %u tokens; the context holds %u",
-                         p->n_prompt, context);
-    for (uint32_t i = 0; i < p->n_prompt; i++)
-        if (p->prompt[i] < 0 || (uint32_t)p->prompt[i] >= vocab)
-            return seam_fail(err, SEAM_EINVAL,
-                             "prompt token %u is %d; expected 0 to %u", i,
-                             p->prompt[i], vocab - 1);
-    for (uint32_t i = 0; i < p->n_bias; i++)
-        if (p->bias[i].id < 0 || (uint32_t)p->bias[i].id >= vocab)
-            return seam_fail(err, SEAM_EINVAL,
-                             "bias for token %d; expected 0 to %u",
-                             p->bias[i].id, vocab - 1);
-    for (uint32_t i = 0; i < p->n_stop; i++)
-        if (p->stop[i] < 0 || (uint32_t)p->stop[i] >= vocab)
-            return seam_fail(err, SEAM_EINVAL,
-                             "stop token %d; expected 0 to %u", p->stop[i],
-                             vocab - 1);
-    if (!p->max_tokens || p->n_top > SEAM_GEN_MAX_TOP || !(p->repetition > 0))
-        return seam_fail(err, SEAM_EINVAL,
-                         "max_tokens %u, n_top %u, repetition %g; expected at "
-                         "least 1, at most %d, above 0",
-                         p->max_tokens, p->n_top, (double)p->repetition,
-                         SEAM_GEN_MAX_TOP);
-    return 0;
-}
-
-int seam_gen_submit(struct seam_engine *e, const struct seam_gen_params *p,
-                    struct seam_gen **out, struct seam_error *err)
-{
-    struct seam_gen_params cut = *p;
-    const struct seam_runtime *rt = e->rt;
-    uint32_t waiting, longest, need;
-    struct seam_gen *g;
-    int rc;
-
-    if (seam_engine_state(e) != SEAM_ENGINE_READY)
-        return seam_fail(err, SEAM_ESTATE, "the engine is not ready");
-    rc = gen_check(e, p, err);
-    if (rc)
-        return rc;
-    if (cut.max_tokens > rt->limits.max_context - cut.n_prompt)
-        cut.max_tokens = rt->limits.max_context - cut.n_prompt;
-    /* What no eviction could make room for is refused now. */
-    longest = cut.n_prompt + cut.max_tokens;
-    need = (longest + rt->page_tokens - 1) / rt->page_tokens;
-    if (need > rt->n_pages) {
-        uint32_t fits = rt->n_pages * rt->page_tokens;
-
-        if (cut.n_prompt >= fits)
-            return seam_fail(err, SEAM_EINVAL,
-                             "the prompt has %u tokens; the cache holds %u "
-                             "(engine.cache_bytes)",
-                             cut.n_prompt, fits);
-        cut.max_tokens = fits - cut.n_prompt;
-        need = rt->n_pages;
-    }
-    g = seam_gen_new(e, &cut, seam_engine_vocab(e), need, err);
-    if (!g)
-        return SEAM_ENOMEM;
-    g->info.submitted_ns = seam_now_ns();
-
-    pthread_mutex_lock(&e->lock);
-    waiting = atomic_load_explicit(&e->stats.waiting, memory_order_relaxed);
-    if (seam_engine_state(e) != SEAM_ENGINE_READY || e->stop) {
-        rc = seam_fail(err, SEAM_ESTATE, "the engine is not ready");
-    } else if (waiting >= (uint64_t)e->config->engine.max_queue) {
-        atomic_fetch_add_explicit(&e->stats.rejected, 1, memory_order_relaxed);
-        rc = seam_fail(err, SEAM_EFULL,
-                       "%u requests are waiting; "
-                       "engine.max_queue is %lld",
-                       waiting, (long long)e->config->engine.max_queue);
-    } else {
-        atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
-        g->order = e->arrivals++;
-        queue_append(e, g);
-        if (atomic_fetch_add_explicit(&e->active, 1, memory_order_relaxed) == 0)
-            seam_engine_moved(e, g->info.submitted_ns);
-        pthread_cond_broadcast(&e->change);
-    }
-    pthread_mutex_unlock(&e->lock);
-    if (rc) {
-        seam_gen_unref(g);
-        return rc;
-    }
-    seam_hist_observe(&e->stats.prompt_len, p->n_prompt);
-    *out = g;
-    return 0;
-}
-
-/* ---- Choosing a step ----------------------------------------------------- */
-
-/* Put the youngest running sequence back to the head of the queue; its tokens
- * are kept and recomputed when it returns. */
+/* Put a running sequence back to those who wait; its tokens are kept and
+ * recomputed when it returns. */
 static void engine_preempt(struct seam_engine *e, struct seam_gen *g)
 {
     seam_engine_evict(e, g);
     atomic_fetch_add_explicit(&e->stats.preemptions, 1, memory_order_relaxed);
     pthread_mutex_lock(&e->lock);
-    queue_push_front(e, g);
+    seam_queue_return(e, g);
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Make sure g has pages for `tokens` tokens; false when g itself had to go. */
+/* Make sure g has pages for `tokens` tokens, at the cost of those after it in
+ * running; false when g itself had to go. */
 static bool engine_reserve(struct seam_engine *e, struct seam_gen *g,
                            uint32_t tokens)
 {
     uint32_t want = seam_engine_pages_for(e, tokens);
 
     while (g->n_pages < want) {
-        struct seam_gen *youngest;
+        struct seam_gen *last;
 
         if (seam_page_make_room(e, 1)) {
             g->page[g->n_pages++] = seam_page_take(e);
             continue;
         }
-        youngest = e->running[e->n_running - 1];
-        engine_preempt(e, youngest);
-        if (youngest == g)
+        last = e->running[e->n_running - 1];
+        engine_preempt(e, last);
+        if (last == g)
             return false;
     }
     return true;
 }
+
+/* Preempt for g, which waits and needs a row and `pages`, the last of the
+ * running, if its priority is lower and it is of any use; false if not.  Who is
+ * equal is never preempted for one who waits: work would be done twice for
+ * nothing. */
+static bool engine_displace(struct seam_engine *e, const struct seam_gen *g,
+                            uint32_t pages)
+{
+    uint32_t free = e->n_free_pages;
+    struct seam_gen *last;
+
+    if (!e->n_running)
+        return false;
+    last = e->running[e->n_running - 1];
+    if (last->p.priority <= g->p.priority)
+        return false;
+    for (uint32_t i = e->n_running;
+         i && e->running[i - 1]->p.priority > g->p.priority; i--)
+        free += e->running[i - 1]->n_pages;
+    if (free < pages)
+        return false;
+    /* For a row alone nothing of it need be lost. */
+    if (e->n_free_pages >= pages)
+        seam_engine_snapshot(e, last);
+    engine_preempt(e, last);
+    return true;
+}
+
+/* ---- Admission ----------------------------------------------------------- */
 
 /* g gets its row and place among the running. */
 static void engine_enter(struct seam_engine *e, struct seam_gen *g)
@@ -193,9 +73,16 @@ static void engine_enter(struct seam_engine *e, struct seam_gen *g)
     uint32_t at;
 
     g->row = e->free_row[--e->n_free_rows];
-    /* running stays in order of arrival, also after a preemption. */
-    for (at = e->n_running; at && e->running[at - 1]->order > g->order; at--)
+    /* running stays in order of priority, then arrival, also after a
+     * preemption: the last is preempted first. */
+    for (at = e->n_running; at; at--) {
+        const struct seam_gen *b = e->running[at - 1];
+
+        if (b->p.priority < g->p.priority ||
+            (b->p.priority == g->p.priority && b->order < g->order))
+            break;
         e->running[at] = e->running[at - 1];
+    }
     e->running[at] = g;
     e->n_running++;
     if (g->info.started_ns)
@@ -208,64 +95,82 @@ static void engine_enter(struct seam_engine *e, struct seam_gen *g)
 }
 
 /* The next to run if there is a row and, snapshots aside, room for what is
- * known of it and one more token. */
+ * known of it and one more token.  Nobody overtakes one for whom there is none:
+ * a long prompt would wait for ever. */
 static struct seam_gen *engine_next(struct seam_engine *e)
 {
-    struct seam_gen *g = NULL;
+    struct seam_gen *g;
+    uint32_t pages;
+    bool fits;
+
+    do {
+        pthread_mutex_lock(&e->lock);
+        g = seam_queue_peek(e);
+        pages = g ? seam_engine_pages_for(e, g->n_history + 1) : 0;
+        fits = g && e->n_free_rows && seam_page_make_room(e, pages);
+        if (fits)
+            seam_queue_pop(e);
+        pthread_mutex_unlock(&e->lock);
+        /* Only this thread takes from the queue, so that g is the same. */
+    } while (g && !fits && engine_displace(e, g, pages));
+    return fits ? g : NULL;
+}
+
+static void engine_end_waiting(struct seam_engine *e, uint64_t now)
+{
+    struct seam_gen *over = NULL, *g;
 
     pthread_mutex_lock(&e->lock);
-    if (e->first && e->n_free_rows &&
-        seam_page_make_room(e,
-                            seam_engine_pages_for(e, e->first->n_history + 1)))
-        g = seam_queue_pop(e);
+    while ((g = seam_queue_pop_over(e, now))) {
+        g->next = over;
+        over = g;
+    }
     pthread_mutex_unlock(&e->lock);
-    return g;
+    while (over) {
+        g = over;
+        over = g->next;
+        seam_engine_end(e, g, seam_gen_over_end(g, now), NULL);
+    }
 }
 
 /* Move waiting generations to running while rows and pages last. */
 void seam_engine_admit(struct seam_engine *e)
 {
-    struct seam_gen *cancelled = NULL, *g;
     struct seam_error err;
+    struct seam_gen *g;
 
-    pthread_mutex_lock(&e->lock);
-    while ((g = queue_pop_cancelled(e))) {
-        g->next = cancelled;
-        cancelled = g;
-    }
-    pthread_mutex_unlock(&e->lock);
-    while (cancelled) {
-        g = cancelled;
-        cancelled = g->next;
-        seam_engine_end(e, g, SEAM_GEN_ABORT, NULL);
-    }
+    engine_end_waiting(e, seam_now_ns());
     while ((g = engine_next(e))) {
+        bool first = !g->info.started_ns;
+
         engine_enter(e, g);
         if (seam_engine_resume(e, g, &err)) {
             seam_engine_end_running(e, g, SEAM_GEN_ERROR, &err);
             continue;
         }
+        if (first)
+            seam_tenant_charge(g, g->p.n_prompt - g->info.n_cached, 0);
         /* The pages it was admitted for are its own at once, so that the next
          * admission does not count on them. */
         engine_reserve(e, g, g->n_history);
     }
 }
 
+/* ---- Choosing a step ----------------------------------------------------- */
+
 static bool gen_is_decoding(const struct seam_gen *g)
 {
     return g->n_done + 1 == g->n_history && g->n_done >= g->p.n_prompt;
 }
 
-/* Add n more tokens of g to the step. */
-static void engine_take(struct seam_engine *e, struct seam_gen *g, uint32_t n,
+/* g with its n_step tokens becomes part of the step. */
+static void engine_take(struct seam_engine *e, struct seam_gen *g,
                         uint32_t *n_seqs)
 {
-    g->n_step = n;
-    g->at_cut = false;
     e->seq_gen[*n_seqs] = g;
     e->seq[(*n_seqs)++] = (struct seam_step_seq){
         .token = g->history + g->n_done,
-        .n = n,
+        .n = g->n_step,
         .pos = g->n_done,
         .page = g->page,
         .n_pages = g->n_pages,
@@ -274,11 +179,80 @@ static void engine_take(struct seam_engine *e, struct seam_gen *g, uint32_t n,
     };
 }
 
-/* Choose the step: every sequence that decodes, then prompts in order of
- * arrival while tokens are left.  Returns how many sequences. */
+/* How much of its prompt g can do in this step. */
+static uint32_t engine_want(struct seam_engine *e, struct seam_gen *g,
+                            uint32_t *score)
+{
+    uint32_t n = seam_engine_until_cut(e, g);
+
+    g->at_cut = g->n_done + n <= g->p.n_prompt;
+    if (g->n_prompt_scored < g->n_prompt_slots) {
+        if (n > *score) {
+            n = *score;
+            g->at_cut = false;
+        }
+        *score -= n;
+    }
+    return n;
+}
+
+static bool gen_is_shorter(const struct seam_gen *a, const struct seam_gen *b)
+{
+    uint32_t left_a = a->n_history - a->n_done;
+    uint32_t left_b = b->n_history - b->n_done;
+
+    return left_a != left_b ? left_a < left_b : a->order < b->order;
+}
+
+/* Share out up to n tokens among running[from, to), first to whom `before`
+ * places first.  Returns how many were taken. */
+static uint32_t engine_deal(struct seam_engine *e, uint32_t from, uint32_t to,
+                            uint32_t n,
+                            bool (*before)(const struct seam_gen *a,
+                                           const struct seam_gen *b))
+{
+    uint32_t taken = 0;
+
+    while (taken < n) {
+        struct seam_gen *next = NULL;
+        uint32_t more;
+
+        for (uint32_t i = from; i < to; i++) {
+            struct seam_gen *g = e->running[i];
+
+            if (g->n_step < g->n_want && (!next || before(g, next)))
+                next = g;
+        }
+        if (!next)
+            break;
+        more = next->n_want - next->n_step;
+        if (more > n - taken)
+            more = n - taken;
+        next->n_step += more;
+        taken += more;
+    }
+    return taken;
+}
+
+/* Prompts of one priority: half the tokens go to whoever is served first, so
+ * that a long prompt always gets on, half to whoever has the least left, so
+ * that a short one does not wait for it. */
+static uint32_t engine_deal_prompts(struct seam_engine *e, uint32_t from,
+                                    uint32_t to, uint32_t budget)
+{
+    uint32_t taken =
+        engine_deal(e, from, to, (budget + 1) / 2, seam_gen_serves_before);
+
+    return taken + engine_deal(e, from, to, budget - taken, gen_is_shorter);
+}
+
+/* Choose the step: every sequence that decodes, then prompts by priority, as
+ * in Sarathi-Serve (Agrawal et al., OSDI 2024): prompts are cut to what is left
+ * of the step's tokens, and never hold up those that decode.  Returns how many
+ * sequences. */
 uint32_t seam_engine_choose(struct seam_engine *e)
 {
-    uint32_t budget = e->rt->limits.max_tokens, n_seqs = 0;
+    uint32_t budget = e->rt->limits.max_tokens, n_seqs = 0, to;
     uint32_t score = e->rt->max_logit_rows - e->rt->limits.max_seqs;
 
     for (uint32_t i = 0; i < e->n_running;) {
@@ -287,29 +261,32 @@ uint32_t seam_engine_choose(struct seam_engine *e)
         if (!gen_is_decoding(g) || engine_reserve(e, g, g->n_history))
             i++;
     }
-    for (uint32_t i = 0; i < e->n_running; i++)
-        if (gen_is_decoding(e->running[i])) {
-            engine_take(e, e->running[i], 1, &n_seqs);
-            budget--;
-        }
-    for (uint32_t i = 0; i < e->n_running && budget; i++) {
+    for (uint32_t i = 0; i < e->n_running; i++) {
         struct seam_gen *g = e->running[i];
-        uint32_t cut = seam_engine_until_cut(e, g), n = cut;
 
-        if (gen_is_decoding(g))
-            continue;
-        if (n > budget)
-            n = budget;
-        if (g->n_prompt_scored < g->n_prompt_slots) {
-            if (n > score)
-                n = score;
-            score -= n;
+        g->n_step = g->n_want = 0;
+        g->at_cut = false;
+        if (gen_is_decoding(g)) {
+            g->n_step = 1;
+            budget--;
+        } else {
+            g->n_want = engine_want(e, g, &score);
         }
-        if (!n)
-            continue;
-        engine_take(e, g, n, &n_seqs);
-        g->at_cut = n == cut && g->n_done + n <= g->p.n_prompt;
-        budget -= n;
+    }
+    for (uint32_t from = 0; from < e->n_running && budget; from = to) {
+        int32_t priority = e->running[from]->p.priority;
+
+        for (to = from;
+             to < e->n_running && e->running[to]->p.priority == priority; to++)
+            ;
+        budget -= engine_deal_prompts(e, from, to, budget);
+    }
+    for (uint32_t i = 0; i < e->n_running; i++) {
+        struct seam_gen *g = e->running[i];
+
+        g->at_cut = g->at_cut && g->n_step == g->n_want;
+        if (g->n_step)
+            engine_take(e, g, &n_seqs);
     }
     return n_seqs;
 }

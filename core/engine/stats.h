@@ -20,6 +20,7 @@ struct seam_stats {
     _Atomic uint64_t steps, prompt_tokens, generation_tokens, preemptions;
     _Atomic uint64_t ended_stop, ended_length, ended_abort, ended_error;
     _Atomic uint64_t rejected; /* submissions refused for a full queue   */
+    _Atomic uint64_t timeouts; /* of ended_abort, by their own deadline  */
     _Atomic uint64_t prefix_queries, prefix_hits; /* in tokens                */
     _Atomic uint32_t running, waiting;
     _Atomic uint32_t pages_used, pages_total;

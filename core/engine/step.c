@@ -206,6 +206,7 @@ static void engine_deliver(struct seam_engine *e, struct seam_gen *g,
     }
     engine_clock(e, g, now);
     g->history[g->n_history++] = s->token;
+    seam_tenant_charge(g, 0, 1);
     seam_gen_count(g, s->token);
     seam_gen_put(g, s->token, s->logprob, s->top_id, s->top_logprob, g->p.n_top,
                  false, now);
@@ -298,6 +299,7 @@ static void engine_watch(void *ctx, enum seam_glm5_call call, uint32_t layer)
 void seam_engine_step(struct seam_engine *e)
 {
     struct seam_stats *s = &e->stats;
+    uint64_t now = seam_now_ns();
     struct seam_error err;
     uint32_t n_seqs, n_tokens = 0;
     uint64_t start;
@@ -306,8 +308,8 @@ void seam_engine_step(struct seam_engine *e)
     for (uint32_t i = 0; i < e->n_running;) {
         struct seam_gen *g = e->running[i];
 
-        if (atomic_load_explicit(&g->cancelled, memory_order_relaxed))
-            seam_engine_end_running(e, g, SEAM_GEN_ABORT, NULL);
+        if (seam_gen_is_over(g, now))
+            seam_engine_end_running(e, g, seam_gen_over_end(g, now), NULL);
         else
             i++;
     }

@@ -31,6 +31,8 @@ void seam_answer_limits(struct seam_http *h, struct seam_request_limits *l)
                                               : SEAM_MAX_N,
         /* OpenAI allows 4; Anthropic names no limit. */
         .max_stops = h->api == SEAM_API_ANTHROPIC ? SEAM_MAX_STOPS : 4,
+        .priority_min = (int32_t)c->server.priority_min,
+        .priority_max = (int32_t)c->server.priority_max,
     };
     seam_engine_defaults(e, &l->temperature, &l->top_p);
 }
@@ -54,6 +56,35 @@ void seam_answer_ignored(struct seam_http *h, const struct seam_buf *ignored)
              "%s: fields without effect: %s", h->id, ignored->p);
 }
 
+/* Whose turn it takes: with several keys the key's, so that nobody gains by
+ * inventing users; else the user's that it names.  X-Request-Timeout counts
+ * like the field. */
+static int answer_headers(struct seam_answer *a)
+{
+    char v[1024], *end;
+    uint64_t ms = 0;
+    const char *s;
+
+    if (a->h->s->auth.n_keys > 1) {
+        s = seam_http_header(a->h, "Authorization", v, sizeof v);
+        if (!s || strlen(s) < 8)
+            s = seam_http_header(a->h, "X-Api-Key", v, sizeof v);
+        else
+            s += 7;
+        a->r.tenant = s ? seam_request_tenant(s, strlen(s)) : 0;
+    }
+    s = seam_http_header(a->h, "X-Request-Timeout", v, 32);
+    if (!s || !*s)
+        return 0;
+    if (seam_request_timeout(
+            strspn(s, "0123456789.") == strlen(s) ? strtod(s, &end) : 0,
+            "X-Request-Timeout", &ms, &a->err))
+        return -1;
+    if (!a->r.timeout_ms || ms < a->r.timeout_ms)
+        a->r.timeout_ms = ms;
+    return 0;
+}
+
 int seam_answer_open(struct seam_answer *a, struct seam_http *h,
                      enum seam_request_kind kind, const char *id_prefix,
                      struct seam_converted *chat)
@@ -70,6 +101,8 @@ int seam_answer_open(struct seam_answer *a, struct seam_http *h,
         rc = seam_request_adopt(&a->r, chat, &l, &a->err);
     else
         rc = seam_request_parse(&a->r, kind, text.p, text.n, &l, &a->err);
+    if (!rc)
+        rc = answer_headers(a);
     if (!rc)
         rc = seam_answer_model(h, a->r.model, &a->model, &a->err);
     /* The client's own text keeps numbers as they were written. */

@@ -344,7 +344,7 @@ static void convert_ignored(const json_t *body, struct seam_buf *ignored)
         "model",          "messages", "max_tokens",  "system",
         "stop_sequences", "stream",   "temperature", "top_p",
         "top_k",          "tools",    "tool_choice", "thinking",
-        "output_config",  NULL
+        "output_config",  "priority", "timeout",     NULL
     };
 
     seam_ignored_note(ignored, body, known);
@@ -358,6 +358,7 @@ json_t *seam_anthropic_chat(const json_t *body, bool counting,
         { "stream", "stream" },     { "temperature", "temperature" },
         { "top_p", "top_p" },       { "top_k", "top_k" },
         { "thinking", "thinking" }, { "stop_sequences", "stop" },
+        { "priority", "priority" }, { "timeout", "timeout" },
     };
     json_t *chat = json_object(), *messages = json_array(), *v;
     int rc = 0;

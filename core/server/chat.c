@@ -495,6 +495,10 @@ static int chat_engine_error(const struct seam_gen_info *info,
     if (info->end == SEAM_GEN_ABORT)
         return seam_api_fail(e, 503, "draining", NULL,
                              "the server is shutting down");
+    if (info->end == SEAM_GEN_TIMEOUT)
+        return seam_api_fail(e, 504, "deadline_exceeded", NULL,
+                             "the deadline passed after %u generated tokens",
+                             info->n_generated);
     return seam_api_fail(e, 500, NULL, NULL,
                          "the engine failed on this request");
 }
@@ -551,7 +555,7 @@ static int chat_step(struct choice *ch, int64_t wait_ms, bool *some,
     if (!ended)
         return 0;
     seam_gen_info(ch->gen, &info);
-    if (info.end == SEAM_GEN_ABORT || info.end == SEAM_GEN_ERROR) {
+    if (info.end != SEAM_GEN_STOP && info.end != SEAM_GEN_LENGTH) {
         chat_engine_error(&info, e);
         return SEAM_ESTATE;
     }
@@ -662,6 +666,9 @@ static int chat_submit(struct seam_chat *c, struct choice *ch, uint64_t seed,
         .want_logprobs = r->logprobs,
         .n_top = r->top_logprobs,
         .prompt_logprobs = r->echo && r->logprobs,
+        .priority = r->priority,
+        .tenant = r->tenant,
+        .timeout_ms = r->timeout_ms,
         .grammar = c->constraint.grammar,
         .grammar_after = c->constraint.whole
                              ? -1
@@ -674,8 +681,10 @@ static int chat_submit(struct seam_chat *c, struct choice *ch, uint64_t seed,
     case 0:
         return 0;
     case SEAM_EFULL:
-        return seam_api_fail(e, 429, "queue_full", NULL,
-                             "too many requests are waiting; try again later");
+        seam_api_fail(e, 429, "queue_full", NULL,
+                      "too many requests are waiting; try again later");
+        e->retry_after_s = seam_engine_retry_after_s(c->engine);
+        return -1;
     case SEAM_ESTATE:
         return seam_api_fail(e, 503, "draining", NULL,
                              "the server takes no new work");

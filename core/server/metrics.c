@@ -124,6 +124,9 @@ static void metrics_engine(struct metrics *m, const struct seam_config *c,
     metrics_one(m, "seam_requests_rejected_total", "counter",
                 "Submissions refused because the queue was full.",
                 (double)load64(&s->rejected));
+    metrics_one(m, "seam_requests_timed_out_total", "counter",
+                "Generations ended by their deadline.",
+                (double)load64(&s->timeouts));
 }
 
 static void metrics_process(struct metrics *m)

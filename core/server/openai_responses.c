@@ -253,6 +253,9 @@ static void convert_ignored(const json_t *body, struct seam_buf *ignored)
                                          "metadata",
                                          "background",
                                          "truncation",
+                                         "priority",
+                                         "timeout",
+                                         "user",
                                          NULL };
 
     seam_ignored_note(ignored, body, known);
@@ -271,6 +274,9 @@ json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,
         { "parallel_tool_calls", "parallel_tool_calls" },
         { "reasoning", "reasoning" },
         { "max_output_tokens", "max_completion_tokens" },
+        { "priority", "priority" },
+        { "timeout", "timeout" },
+        { "user", "user" },
     };
     json_t *chat = json_object(), *messages = json_array(), *v;
     int rc;

@@ -624,6 +624,59 @@ static int field_function_call(struct parse *p, const char *name,
                                   p->e);
 }
 
+/* ---- Whose it is, and when ---- */
+
+int seam_request_timeout(double seconds, const char *name, uint64_t *ms,
+                         struct seam_api_error *e)
+{
+    if (!(seconds > 0 && seconds <= 86400))
+        return seam_api_invalid(e, name,
+                                "%s must be a number of seconds above 0, at "
+                                "most 86400",
+                                name);
+    *ms = seconds < 0.001 ? 1 : (uint64_t)(seconds * 1000);
+    return 0;
+}
+
+uint64_t seam_request_tenant(const char *name, size_t n)
+{
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)name[i]) * 1099511628211u;
+    return h ? h : 1;
+}
+
+static int field_timeout(struct parse *p, const char *name, const json_t *v)
+{
+    if (!json_is_number(v))
+        return seam_api_invalid(p->e, name, "%s must be a number of seconds",
+                                name);
+    return seam_request_timeout(json_number_value(v), name, &p->r->timeout_ms,
+                                p->e);
+}
+
+static int field_priority(struct parse *p, const char *name, const json_t *v)
+{
+    int64_t n = 0;
+
+    if (request_int(v, name, p->l->priority_min, p->l->priority_max, &n, p->e))
+        return -1;
+    p->r->priority = (int32_t)n;
+    return 0;
+}
+
+/* Anything is allowed, only a name has an effect. */
+static int field_user(struct parse *p, const char *name, const json_t *v)
+{
+    if (json_is_string(v))
+        p->r->tenant =
+            seam_request_tenant(json_string_value(v), json_string_length(v));
+    else
+        seam_request_ignore(p->r, name);
+    return 0;
+}
+
 /* ---- The table ----------------------------------------------------------- */
 
 #define CHAT (1u << SEAM_REQUEST_CHAT)
@@ -685,6 +738,9 @@ static const struct field FIELDS[] = {
     { "response_format",       BOTH, RULE_OWN, field_response_format, 0 },
     { "grammar",               BOTH, RULE_OWN, field_grammar, 0 },
     { "modalities",            CHAT, RULE_OWN, field_modalities, 0 },
+    { "priority",              BOTH, RULE_OWN, field_priority, 0 },
+    { "timeout",               BOTH, RULE_OWN, field_timeout, 0 },
+    { "user",                  BOTH, RULE_OWN, field_user, 0 },
     { "reasoning_effort",      CHAT, RULE_OWN, field_effort, 0 },
     { "reasoning",             CHAT, RULE_OWN, field_reasoning, 0 },
     { "thinking",              CHAT, RULE_OWN, field_thinking, 0 },

@@ -34,6 +34,7 @@ struct seam_request_limits {
     uint32_t max_n;
     uint32_t max_stops;       /* stop strings; 0: as OpenAI               */
     float temperature, top_p; /* when the request says nothing            */
+    int32_t priority_min, priority_max;
 };
 
 struct seam_request {
@@ -44,7 +45,10 @@ struct seam_request {
     bool stream;
     bool include_usage, continuous_usage;
     uint32_t n;
-    int64_t max_tokens; /* 0: as many as fit                              */
+    int32_t priority;    /* lower first                                   */
+    uint64_t timeout_ms; /* 0: the server's                               */
+    uint64_t tenant;     /* whose turn it takes: from `user`, 0: nobody's */
+    int64_t max_tokens;  /* 0: as many as fit                              */
     uint32_t min_tokens;
     double temperature, top_p, min_p;
     int64_t top_k;
@@ -101,6 +105,13 @@ void seam_request_release(struct seam_request *r);
  * is NULL; text must live as long.  NULL: *e says why. */
 json_t *seam_request_json(const char *text, size_t n, struct seam_spelling *s,
                           struct seam_api_error *e);
+
+/* Seconds, more than 0 and at most a day, as text or number, to milliseconds.
+ * name is the field or header. */
+int seam_request_timeout(double seconds, const char *name, uint64_t *ms,
+                         struct seam_api_error *e);
+/* A number for a name that requests share, never 0. */
+uint64_t seam_request_tenant(const char *name, size_t n);
 
 /* Note a field that has no effect. */
 void seam_request_ignore(struct seam_request *r, const char *field);

@@ -295,14 +295,14 @@ Test(fields, without_effect_are_listed)
     fixture_open(&f, "</think>ok\1");
     client_post(f.url, CHAT,
                 ask(body, sizeof body, 1,
-                    "\"temprature\":5,\"user\":\"u\","
+                    "\"temprature\":5,\"store\":true,"
                     "\"bad\\nname\":1"),
                 &r);
     cr_expect_eq(r.status, 200);
     cr_expect_str_eq(reply_header(&r, "X-Seam-Ignored", v, sizeof v),
-                     "temprature, user");
+                     "temprature, store");
     reply_release(&r);
-    fixture_wait_log(&f, "fields without effect: temprature, user");
+    fixture_wait_log(&f, "fields without effect: temprature, store");
     client_post(f.url, CHAT, ask(body, sizeof body, 1, NULL), &r);
     cr_expect_null(reply_header(&r, "X-Seam-Ignored", v, sizeof v));
     reply_release(&r);
