@@ -1,20 +1,25 @@
 #include "core/checkpoint/plan.h"
 
-#define FP8_SCALE_BYTES 4 /* one F32 per pooled key (model spec, 4.6)         */
+#define FP8_SCALE_BYTES 4 /* one F32 per record (model spec, 4.6)             */
 
 static uint64_t plan_bytes(uint16_t dtype)
 {
     return seam_dtype_bits(dtype) / 8;
 }
 
-struct seam_plan seam_plan_of(const struct seam_model_config *m,
-                              uint16_t cache_dtype, uint16_t conv_dtype,
-                              uint16_t state_dtype)
+static uint64_t plan_record(uint16_t dtype, uint64_t n)
 {
-    bool fp8 = plan_bytes(cache_dtype) == 1;
-    uint64_t latent = m->kv_lora * plan_bytes(fp8 ? SEAM_BF16 : cache_dtype);
-    uint64_t pool =
-        m->index_dim * plan_bytes(cache_dtype) + (fp8 ? FP8_SCALE_BYTES : 0);
+    uint64_t bytes = plan_bytes(dtype);
+
+    return n * bytes + (bytes == 1 ? FP8_SCALE_BYTES : 0);
+}
+
+struct seam_plan seam_plan_of(const struct seam_model_config *m,
+                              uint16_t latent_dtype, uint16_t index_dtype,
+                              uint16_t conv_dtype, uint16_t state_dtype)
+{
+    uint64_t latent = plan_record(latent_dtype, m->kv_lora);
+    uint64_t pool = plan_record(index_dtype, m->index_dim);
     uint64_t index = (pool + m->index_kpool - 1) / m->index_kpool;
     uint64_t n_linear = 0, n_sparse = 0;
     struct seam_plan p = { 0 };

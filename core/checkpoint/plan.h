@@ -7,9 +7,9 @@
 #include "core/base/buf.h"
 #include "core/checkpoint/checkpoint.h"
 
-/* Bytes for one choice of cache dtypes; ring and convolution state are stored
- * in conv_dtype, the KDA matrix in state_dtype.  A cache_dtype of 8 bits means
- * the index keys alone, each with an F32 scale; the latent then stays BF16. */
+/* Bytes for one choice of dtypes: of the latents and of the pooled index keys,
+ * where 8 bits mean an F32 scale more for each record; of ring and convolution
+ * state; and of the KDA matrix. */
 struct seam_plan {
     uint64_t latent_per_token, index_per_token; /* all sparse layers */
     uint64_t per_token;                         /* their sum */
@@ -19,8 +19,8 @@ struct seam_plan {
     uint64_t ring_mtp; /* more with the MTP block */
 };
 struct seam_plan seam_plan_of(const struct seam_model_config *m,
-                              uint16_t cache_dtype, uint16_t conv_dtype,
-                              uint16_t state_dtype);
+                              uint16_t latent_dtype, uint16_t index_dtype,
+                              uint16_t conv_dtype, uint16_t state_dtype);
 
 /* The report of `seam inspect DIR [--budget BYTES]`: architecture, tensors and
  * bytes per component and dtype, the plan by dtype, and for the budget how many

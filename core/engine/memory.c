@@ -82,6 +82,17 @@ int seam_memory_plan(const struct seam_config *c,
     if ((pages + 1) * p.page_tokens > INT32_MAX)
         pages = INT32_MAX / p.page_tokens - 1;
     p.n_pages = (uint32_t)pages;
+    if (p.n_pages < p.max_pages && c->model.max_context)
+        return seam_fail(
+            err, SEAM_ENOMEM,
+            "engine.cache_bytes is %llu; %u x %llu bytes of state and %u pages "
+            "of %llu bytes for the %u tokens of model.max_context = %llu. Lower "
+            "that to %u, lower engine.max_seqs or raise engine.cache_bytes",
+            (unsigned long long)budget, p.n_rows,
+            (unsigned long long)p.row_bytes, p.max_pages,
+            (unsigned long long)p.page_bytes, limits->max_context,
+            (unsigned long long)(rows + p.max_pages * p.page_bytes),
+            p.n_pages * p.page_tokens);
     *out = p;
     return 0;
 }

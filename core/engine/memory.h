@@ -54,7 +54,9 @@ struct seam_memory_plan {
     uint64_t page_bytes, row_bytes;
 };
 /* inst [SEAM_N_ROLES] are those that need memory.  Never more than most_pages;
- * 0: whatever fits.  When it does not, the message holds the arithmetic. */
+ * 0: whatever fits.  When it does not, the message holds the arithmetic. A
+ * model.max_context that was asked for has to fit; one that the model was made
+ * for may be more than n_pages hold. */
 int seam_memory_plan(const struct seam_config *c,
                      const struct seam_limits *limits,
                      const struct seam_instance *const *inst,

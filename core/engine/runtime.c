@@ -391,6 +391,14 @@ static int runtime_open_memory(struct seam_runtime *rt, struct seam_error *err)
     rt->max_pages = plan.max_pages;
     rt->page_bytes = plan.page_bytes;
     rt->row_bytes = plan.row_bytes;
+    if (rt->n_pages < rt->max_pages) {
+        seam_log(rt->log, SEAM_LOG_WARN, "engine",
+                 "the model was made for %u tokens; engine.cache_bytes holds "
+                 "%u, which is the context now",
+                 rt->limits.max_context, rt->n_pages * rt->page_tokens);
+        rt->limits.max_context = rt->n_pages * rt->page_tokens;
+        rt->max_pages = rt->n_pages;
+    }
     for (int r = FIRST_BLOCK; r <= LAST_BLOCK && !rc; r++)
         rc = runtime_attach(rt, r, &plan, err);
     for (int r = 0; r <= LAST_BLOCK; r++)

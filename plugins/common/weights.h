@@ -73,6 +73,21 @@ static inline float weights_f8e4m3(uint8_t b)
     return sign ? -f : f;
 }
 
+/* To nearest, ties to even; what is larger than 448 becomes 448. */
+static inline uint8_t weights_to_f8e4m3(float f)
+{
+    uint32_t u = weights_bits_of_f32(f), sign = u >> 24 & 0x80;
+
+    u &= 0x7fffffff;
+    if (u > 0x7f800000)
+        return (uint8_t)(sign | 0x7f);
+    if (u < 0x3c800000) /* below 2^-6: in steps of 2^-9 */
+        return (uint8_t)(sign | (uint32_t)lrintf(fabsf(f) * 512));
+    u += 0x7ffff + (u >> 20 & 1);
+    u = (u >> 20) - (120 << 3);
+    return (uint8_t)(sign | (u < 0x7e ? u : 0x7e));
+}
+
 /* Element i of a packed array of dtype; NaN for a dtype weights_check does not
  * let through.  The array need not be aligned. */
 static inline float weights_elem(const void *p, uint16_t dtype, uint64_t i)

@@ -100,7 +100,8 @@ Test(real_size, opens_and_plans_the_released_checkpoint)
     cr_expect_eq(s.indexed_bytes, REAL_INDEXED_BYTES, "%llu",
                  (unsigned long long)s.indexed_bytes);
 
-    p = seam_plan_of(seam_checkpoint_config(c), SEAM_BF16, SEAM_BF16, SEAM_F32);
+    p = seam_plan_of(seam_checkpoint_config(c), SEAM_BF16, SEAM_BF16, SEAM_BF16,
+                     SEAM_F32);
     cr_expect_eq(p.per_token, 11968);
     cr_expect_eq(p.per_seq, 147642368);
     cr_expect_eq(p.per_token_mtp, 13056);

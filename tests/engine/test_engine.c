@@ -169,8 +169,9 @@ Test(engine, context_bounds_prompt_and_answer)
  * come back, and everybody gets the tokens of a run alone. */
 Test(engine, company_and_preemption_change_no_token)
 {
-    static const struct seam_flag few_pages[] = { { "engine.cache_bytes",
-                                                    "2350000" } };
+    static const struct seam_flag few_pages[] = {
+        { "engine.cache_bytes", "2350000" }, { "model.max_context", "464" }
+    };
     enum { N = N_COMPANY, LEN = 120 };
     struct fixture f;
     struct seam_gen_token *alone = malloc(LEN * sizeof *alone);
@@ -181,7 +182,7 @@ Test(engine, company_and_preemption_change_no_token)
     int32_t prompt[N][40];
     uint64_t preempted = 0;
 
-    fixture_open(&f, few_pages, 1);
+    fixture_open(&f, few_pages, 2);
     for (int i = 0; i < N; i++)
         for (int j = 0; j < 40; j++)
             prompt[i][j] = (37 * i + 11 * j) % 6000;
@@ -451,6 +452,53 @@ Test(engine, load_failure_says_what_and_frees_all)
     seam_engine_stop(e);
     seam_engine_free(e);
     seam_config_release(&c);
+}
+
+/* The same budget holds a full context in fp8 and is refused in f32, with the
+ * sum that says so. */
+Test(engine, the_plan_counts_planes_as_they_are_kept)
+{
+    static const struct {
+        const char *config, *page, *sum;
+        bool fits;
+    } as[] = {
+        { "{\"kv_dtype\": \"f32\"}", "32 pages of 18432 bytes", "= 2400256",
+          false },
+        { "{\"kv_dtype\": \"bf16\"}", "32 pages of 9216 bytes", "= 2105344",
+          false },
+        { "{\"kv_dtype\": \"fp8\"}", NULL, NULL, true },
+    };
+    static char *no_env[] = { NULL };
+
+    for (size_t i = 0; i < sizeof as / sizeof *as; i++) {
+        struct seam_flag flags[] = {
+            { "plugins.sparse_attention.config", as[i].config },
+            { "engine.cache_bytes", "1991000" },
+        };
+        struct seam_config c;
+        struct seam_log log = { .fd = STDERR_FILENO, .level = SEAM_LOG_ERROR };
+        struct seam_engine_opts o = { .config = &c, .log = &log };
+        struct seam_engine *e;
+        struct seam_error err;
+        char text[4096];
+        int n = snprintf(text, sizeof text, engine_config, SEAM_TEST_SOURCE_DIR,
+                         SEAM_TEST_PLUGIN_DIR);
+
+        cr_assert_eq(seam_config_parse(&c, "engine.json", text, (size_t)n,
+                                       no_env, flags, 2, &err),
+                     0, "%s", err.text);
+        cr_assert_eq(seam_engine_start(&e, &o, &err), 0);
+        cr_expect_eq(seam_engine_wait_loaded(e, -1, &err),
+                     as[i].fits ? SEAM_ENGINE_READY : SEAM_ENGINE_FAILED, "%s",
+                     err.text);
+        if (!as[i].fits) {
+            cr_expect_not_null(strstr(err.text, as[i].page), "%s", err.text);
+            cr_expect_not_null(strstr(err.text, as[i].sum), "%s", err.text);
+        }
+        seam_engine_stop(e);
+        seam_engine_free(e);
+        seam_config_release(&c);
+    }
 }
 
 /* ---- Prefix cache -------------------------------------------------------- */

@@ -27,7 +27,8 @@ static int check_tensor(void *ctx, const struct seam_expected *e)
 
 static void check_accepted(const struct seam_model_config *m)
 {
-    struct seam_plan p = seam_plan_of(m, SEAM_F32, SEAM_F32, SEAM_F32);
+    struct seam_plan p =
+        seam_plan_of(m, SEAM_F32, SEAM_F32, SEAM_F32, SEAM_F32);
 
     assert(m->n_layers >= 1 && m->n_layers < SEAM_MAX_LAYERS);
     assert(m->n_mtp <= 1 && m->n_eos <= 8);

@@ -214,22 +214,39 @@ Test(sparse_mla_ref, equals_the_oracle)
     }
 }
 
-Test(sparse_mla_ref, rounds_the_latent_when_told_to)
+/* Everything is selected, so that what is measured is the rounding alone. */
+Test(sparse_mla_ref, rounds_what_it_keeps_when_told_to)
 {
-    struct world w = { .seed = 1 };
-    struct check c = mla_check(&w, "{\"kv_dtype\": \"bf16\"}");
-    struct tb_opts o = { .plugin = c.plugin, .d = 40 };
+    static const struct {
+        const char *config;
+        double limit;
+        uint32_t latent, index; /* bytes of a record of one and 64 values */
+    } as[] = { { "{\"kv_dtype\": \"bf16\"}", 1e-2, 2, 0 },
+               { "{\"kv_dtype\": \"fp8\"}", 8e-2, 1, 4 } };
+    struct world w = { .seed = 1, .topk = 512 };
+    struct tb_opts o = { .plugin = "sparse_mla_ref", .d = 40 };
     struct seam_error err;
+    struct check c;
     struct tb *b;
 
-    c.limit = 1e-2;
-    check_oracle(&c);
-    cr_assert_eq(tb_new(&b, c.h, &o, &err), SEAM_OK);
-    cr_expect_eq(b->needs.plane[0].bytes_per_token, 2 * w.kv_lora);
-    tb_free(b);
-    check_cuts(&c);
-    check_random(&c, 4, 100);
-    th_config(c.h, "{\"kv_dtype\": \"f64\"}");
+    for (uint32_t i = 0; i < sizeof as / sizeof *as; i++) {
+        uint64_t index;
+
+        c = mla_check(&w, as[i].config);
+        c.limit = as[i].limit;
+        check_oracle(&c);
+        cr_assert_eq(tb_new(&b, c.h, &o, &err), SEAM_OK);
+        index = w.index_dim * as[i].latent + as[i].index;
+        cr_expect_eq(b->needs.plane[0].bytes_per_token,
+                     as[i].latent * w.kv_lora + as[i].index);
+        cr_expect_eq(b->needs.plane[1].bytes_per_token,
+                     (index + w.kpool - 1) / w.kpool);
+        tb_free(b);
+        check_cuts(&c);
+        check_random(&c, 4, 100);
+        th_free(c.h);
+    }
+    c = mla_check(&w, "{\"kv_dtype\": \"f64\"}");
     cr_assert_eq(tb_new(&b, c.h, &o, &err), SEAM_EDATA);
     cr_expect(strstr(err.text, "kv_dtype"), "%s", err.text);
     th_config(c.h, "{\"kv_dtype\": 16}");

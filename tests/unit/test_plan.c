@@ -30,7 +30,8 @@ static struct seam_model_config released(void)
 Test(plan, gives_the_figures_of_the_model_spec)
 {
     struct seam_model_config m = released();
-    struct seam_plan p = seam_plan_of(&m, SEAM_BF16, SEAM_BF16, SEAM_F32);
+    struct seam_plan p =
+        seam_plan_of(&m, SEAM_BF16, SEAM_BF16, SEAM_BF16, SEAM_F32);
 
     cr_expect_eq(p.latent_per_token, 11264);
     cr_expect_eq(p.index_per_token, 704);
@@ -48,12 +49,16 @@ Test(plan, gives_the_figures_of_the_model_spec)
 Test(plan, follows_the_dtypes)
 {
     struct seam_model_config m = released();
-    struct seam_plan p = seam_plan_of(&m, SEAM_F8E4M3, SEAM_BF16, SEAM_BF16);
+    struct seam_plan p =
+        seam_plan_of(&m, SEAM_BF16, SEAM_F8E4M3, SEAM_BF16, SEAM_BF16);
 
     cr_expect_eq(p.index_per_token, 363);
     cr_expect_eq(p.per_token, 11627);
     cr_expect_eq(p.kda_per_seq, 71303168);
-    p = seam_plan_of(&m, SEAM_F32, SEAM_F32, SEAM_F32);
+    p = seam_plan_of(&m, SEAM_F8E4M3, SEAM_F8E4M3, SEAM_F32, SEAM_F32);
+    cr_expect_eq(p.latent_per_token, 11 * (512 + 4));
+    cr_expect_eq(p.index_per_token, 363);
+    p = seam_plan_of(&m, SEAM_F32, SEAM_F32, SEAM_F32, SEAM_F32);
     cr_expect_eq(p.per_token, 2 * 11968);
     cr_expect_eq(p.conv_per_seq, 2 * 5013504);
     cr_expect_eq(p.ring_per_seq, 2 * 22528);
@@ -91,7 +96,7 @@ Test(inspect, tells_parts_dtypes_and_plan)
         "routed experts      I32              480           3962880",
         "routed experts      F16              240            122880",
         "MTP block           I32               96            792576",
-        "per token                                  576",
+        "per token                                 1152           576           298",
         /* 6 layers x 4 heads x 64 x 64 values of 4 bytes */
         "linear state, per sequence              393216",
         NULL,
@@ -103,17 +108,17 @@ Test(inspect, tells_parts_dtypes_and_plan)
 Test(inspect, fits_sequences_into_a_budget)
 {
     /* Room for the weights and 100 sequences of 1024 tokens to the byte:
-     * a token takes 3 x (256 + 32) bytes; a sequence takes 393,216 of linear
-     * state, 6 x 768 x 3 x 2 of convolution and 3 x 1,024 of rings. */
-    const uint64_t one = 1024 * 864 + 393216 + 27648 + 3072;
+     * in bf16 a token takes 3 x (256 + 32) bytes; a sequence takes 393,216 of
+     * linear state, 6 x 768 x 3 x 4 of convolution and 3 x 2,048 of rings. */
+    const uint64_t one = 1024 * 864 + 393216 + 55296 + 6144;
     static const char *const fit[] = {
-        "leaves 130867200 ",
-        "sequences of 1024 tokens                   100 ",
-        "tokens of one sequence                   16384 ",
+        "leaves 133939200 ",
+        "sequences of 1024 tokens                    60           100 ",
+        "tokens of one sequence                   16384         16384 ",
         NULL,
     };
     static const char *const short_by_one[] = {
-        "sequences of 1024 tokens                    99 ",
+        "sequences of 1024 tokens                    60            99 ",
         NULL,
     };
     static const char *const too_small[] = {
@@ -121,7 +126,7 @@ Test(inspect, fits_sequences_into_a_budget)
         NULL,
     };
 
-    cr_assert_eq(100 * one, 130867200);
+    cr_assert_eq(100 * one, 133939200);
     expect_lines(report("models/nano/w4a16", 21612192 + 100 * one), fit);
     expect_lines(report("models/nano/w4a16", 21612192 + 100 * one - 1),
                  short_by_one);

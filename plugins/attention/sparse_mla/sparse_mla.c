@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "kern.h"
-#include "layout.h"
+#include "kv_record.h"
 #include "select.h"
 
 static const struct seam_host *host;
@@ -30,6 +30,7 @@ enum {
     CHUNK = 96,     /* rows whose queries are in latent space at once   */
     POOLS = 256,    /* pools scored by one task                         */
     MAX_INDEX_HEADS = 128,
+    MAX_F8 = 2048,    /* values of a record that is widened to be read    */
     SCORES = 1 << 20, /* scores kept at once                              */
     FEW_ROWS = 8      /* rows of cheap work that are one task             */
 };
@@ -57,7 +58,8 @@ struct mla {
     uint32_t width;            /* most tokens one query selects             */
     uint32_t ring;             /* slots                                     */
     uint32_t n_workers;
-    uint16_t latent; /* SEAM_F32 or SEAM_BF16                     */
+    uint32_t kv;   /* index into kv_dtype                       */
+    uint16_t kept; /* dtype of the records: F32, BF16 or F8E4M3 */
     float eps;
     struct layer *layer;
     char *scratch;        /* [n_workers] of KERN_SCRATCH bytes         */
@@ -135,9 +137,7 @@ static void parallel(uint32_t n, seam_task *fn, void *arg)
 
 static uint64_t record_bytes(const struct mla *m, uint32_t plane)
 {
-    if (plane == INDEX)
-        return (uint64_t)m->id * sizeof(float);
-    return (uint64_t)m->kv_lora * weights_elem_bytes(m->latent);
+    return kv_record_bytes(m->kept, plane == INDEX ? m->id : m->kv_lora);
 }
 
 /* The record of a slot (page * page_tokens + offset): of its token, or of the
@@ -180,6 +180,26 @@ static float *ring_at(const struct mla *m, uint32_t layer, int32_t row,
     return ring + (uint64_t)(pos % m->ring) * 2 * m->id;
 }
 
+/* Make n records of k values readable for dot_rows and mix_rows, in the dtype
+ * returned: rec[] as they lie, or, FP8, the first *take of them, at most TILE,
+ * widened into room [TILE][k]. */
+static uint16_t readable(const struct mla *m, const void **rec, uint32_t n,
+                         uint32_t k, float *room, uint32_t *take)
+{
+    *take = n;
+    if (m->kept != SEAM_F8E4M3)
+        return m->kept;
+    *take = n < TILE ? n : TILE;
+    for (uint32_t i = 0; i < *take; i++) {
+        float *to = room + (uint64_t)i * k;
+
+        m->k->widen(rec[i], SEAM_F8E4M3, k, to);
+        m->k->scale(to, kv_record_scale(rec[i], k), NULL, 0, k, to);
+        rec[i] = to;
+    }
+    return SEAM_F32;
+}
+
 /* ---- Storing ------------------------------------------------------------- */
 
 /* 4.3: mean subtracted, biased variance, eps 1e-6. */
@@ -207,7 +227,6 @@ static void norm_task(void *arg, uint32_t t, uint32_t worker)
     for (uint32_t r = t * FEW_ROWS; r < end; r++) {
         float *qr = s->qr + (uint64_t)r * m->q_lora;
         float *c = s->c + (uint64_t)r * m->kv_lora;
-        void *to;
 
         if (s->seq[r] < 0)
             continue;
@@ -217,19 +236,15 @@ static void norm_task(void *arg, uint32_t t, uint32_t worker)
                    s->l->k_bias, m->id);
         m->k->scale(s->iw + (uint64_t)r * m->ih, weight, NULL, 0, m->ih,
                     s->iw + (uint64_t)r * m->ih);
-        to = record_of_slot(m, s->layer, LATENT, s->step->slot[r]);
-        if (m->latent == SEAM_F32)
-            memcpy(to, c, m->kv_lora * sizeof *c);
-        else
-            for (uint32_t i = 0; i < m->kv_lora; i++)
-                ((uint16_t *)to)[i] = weights_to_bf16(c[i]);
+        kv_record_put(record_of_slot(m, s->layer, LATENT, s->step->slot[r]),
+                      m->kept, c, m->kv_lora);
     }
 }
 
 /* 4.3: the pool whose last token is at position last, from the ring; e has room
- * for [kpool][ID]. */
+ * for [kpool][ID], of which the first row becomes the pool. */
 static void make_pool(const struct work *s, int32_t row, uint32_t last,
-                      float *pk, float *e)
+                      void *to, float *e)
 {
     const struct mla *m = s->m;
     uint32_t first = last + 1 - m->kpool;
@@ -256,8 +271,9 @@ static void make_pool(const struct work *s, int32_t row, uint32_t last,
             sum += e[i * m->id + d];
             key += e[i * m->id + d] * ring_at(m, s->layer, row, first + i)[d];
         }
-        pk[d] = key / sum;
+        e[d] = key / sum;
     }
+    kv_record_put(to, m->kept, e, m->id);
 }
 
 /* Keys and gates of a sequence's tokens into the ring, in order, and each pool
@@ -305,6 +321,7 @@ static void score_task(void *arg, uint32_t t, uint32_t worker)
     uint32_t parts = (s->n_pools + POOLS - 1) / POOLS;
     uint32_t r = s->r0 + t / parts, p0 = t % parts * POOLS, n;
     float *dot = (float *)(m->scratch + (uint64_t)worker * KERN_SCRATCH);
+    float *room = dot + (uint64_t)m->ih * POOLS;
     float *out = s->score + (uint64_t)(r - s->r0) * s->n_pools + p0;
     const float *x[MAX_INDEX_HEADS], *w = s->iw + (uint64_t)r * m->ih;
     float *y[MAX_INDEX_HEADS];
@@ -320,11 +337,17 @@ static void score_task(void *arg, uint32_t t, uint32_t worker)
         x[h] = s->iq + ((uint64_t)r * m->ih + h) * m->id;
         y[h] = dot + h * POOLS;
     }
-    m->k->dot_rows(SEAM_F32, pk, n, m->id, x, m->ih, y);
+    for (uint32_t p = 0, take; p < n; p += take) {
+        uint16_t dtype = readable(m, pk + p, n - p, m->id, room, &take);
+
+        m->k->dot_rows(dtype, pk + p, take, m->id, x, m->ih, y);
+        for (uint32_t h = 0; h < m->ih; h++)
+            y[h] += take;
+    }
     memset(out, 0, n * sizeof *out);
     for (uint32_t h = 0; h < m->ih; h++)
         for (uint32_t p = 0; p < n; p++) /* a NaN must not look like a zero */
-            out[p] += w[h] * (y[h][p] < 0 ? 0 : y[h][p]);
+            out[p] += w[h] * (dot[h * POOLS + p] < 0 ? 0 : dot[h * POOLS + p]);
 }
 
 static void select_task(void *arg, uint32_t t, uint32_t worker)
@@ -394,10 +417,13 @@ struct attend {
     float top[MAX_GROUP], total[MAX_GROUP];
 };
 
-static void attend_tile(const struct mla *m, struct attend *a,
-                        const void *const *lat, uint32_t n, float scale)
+/* lat are n records, at most TILE; room is [TILE][kv_lora]. */
+static void attend_tile(const struct mla *m, struct attend *a, const void **lat,
+                        uint32_t n, float scale, float *room)
 {
-    m->k->dot_rows(m->latent, lat, n, m->kv_lora, a->q, a->n, a->p);
+    uint16_t dtype = readable(m, lat, n, m->kv_lora, room, &n);
+
+    m->k->dot_rows(dtype, lat, n, m->kv_lora, a->q, a->n, a->p);
     for (uint32_t h = 0; h < a->n; h++) {
         float top = m->k->max(a->p[h], n) * scale;
 
@@ -410,8 +436,8 @@ static void attend_tile(const struct mla *m, struct attend *a,
         }
         a->total[h] += m->k->exp_sum(a->p[h], n, scale, a->top[h]);
     }
-    m->k->mix_rows(m->latent, lat, n, m->kv_lora, (const float *const *)a->p,
-                   a->n, a->sum, true);
+    m->k->mix_rows(dtype, lat, n, m->kv_lora, (const float *const *)a->p, a->n,
+                   a->sum, true);
 }
 
 static void attend_task(void *arg, uint32_t t, uint32_t worker)
@@ -421,6 +447,7 @@ static void attend_task(void *arg, uint32_t t, uint32_t worker)
     uint32_t groups = (m->heads + s->group - 1) / s->group;
     uint32_t r = s->r0 + t / groups, h0 = t % groups * s->group;
     float *mem = (float *)(m->scratch + (uint64_t)worker * KERN_SCRATCH);
+    float *room = mem + MAX_GROUP * (TILE + (uint64_t)m->kv_lora);
     float *qt = s->qt + ((uint64_t)(r - s->r0) * m->heads + h0) * m->kv_lora;
     const int32_t *sel = s->sel + (uint64_t)r * m->width;
     struct attend a = { .n = m->heads - h0 < s->group ? m->heads - h0
@@ -443,7 +470,7 @@ static void attend_task(void *arg, uint32_t t, uint32_t worker)
         for (uint32_t j = 0; j < n; j++)
             lat[j] = record_at(s, LATENT, (uint32_t)s->seq[r],
                                (uint32_t)sel[i + (int32_t)j]);
-        attend_tile(m, &a, lat, n, 1 / sqrtf((float)m->nope));
+        attend_tile(m, &a, lat, n, 1 / sqrtf((float)m->nope), room);
     }
     for (uint32_t h = 0; h < a.n; h++)
         m->k->scale(a.sum[h], 1 / a.total[h], NULL, 0, m->kv_lora,
@@ -688,9 +715,8 @@ static int mla_init(const struct seam_host *h, struct seam_error *err)
 static int read_config(struct mla *m, const struct seam_create *c,
                        struct seam_error *err)
 {
-    static const char *const dtype[] = { "f32", "bf16" };
     const struct seam_cfg *mc = host->model_cfg(host->ctx, c->model);
-    uint32_t rope = 0, topk = 0, word = 0;
+    uint32_t rope = 0, topk = 0;
     int32_t tail = 1;
     double eps = 0;
     const struct {
@@ -717,8 +743,8 @@ static int read_config(struct mla *m, const struct seam_create *c,
     if (!rc)
         rc = plug_model_f64(host, mc, "rms_norm_eps", NULL, &eps, err);
     if (!rc && c->cfg)
-        rc = plug_cfg_word(host, c->cfg, "sparse_mla config", "kv_dtype", dtype,
-                           2, 0, &word, err);
+        rc = plug_cfg_word(host, c->cfg, "sparse_mla config", "kv_dtype",
+                           kv_dtype_word, KV_DTYPES, 0, &m->kv, err);
     if (rc)
         return rc;
     if (host->cfg(host->ctx, mc, "index_kpool_always_select_tail",
@@ -728,7 +754,12 @@ static int read_config(struct mla *m, const struct seam_create *c,
                          "model config: index_kpool_always_select_tail must be "
                          "true");
     m->eps = (float)eps;
-    m->latent = word == 1 ? SEAM_BF16 : SEAM_F32;
+    m->kept = kv_dtype[m->kv].dtype;
+    if (m->kept == SEAM_F8E4M3 && (m->kv_lora > MAX_F8 || m->id > MAX_F8))
+        return plug_fail(err, SEAM_ENOTSUP,
+                         "sparse_mla config: kv_dtype \"fp8\" holds records of "
+                         "at most %d values; the model has %u and %u",
+                         MAX_F8, m->kv_lora, m->id);
     m->top_pools = topk / m->kpool;
     if (!m->top_pools)
         return plug_fail(err, SEAM_EDATA,
@@ -915,8 +946,7 @@ static int mla_needs(void *self, struct seam_needs *n, struct seam_error *err)
     n->capture = SEAM_CAP_BEGIN | SEAM_CAP_FORWARD | SEAM_CAP_COMMIT;
     n->flags = SEAM_NEEDS_ROW_INVARIANT;
     n->ws_bytes = work_layout(m, NULL, &s);
-    n->layout_id = m->latent == SEAM_BF16 ? SEAM_LAYOUT_SPARSE_MLA_BF16
-                                          : SEAM_LAYOUT_SPARSE_MLA_F32;
+    n->layout_id = kv_dtype[m->kv].layout;
     n->state_bytes = (uint64_t)m->ring * 2 * m->id * sizeof(float);
     n->state_copies = 1;
     n->page_multiple = m->kpool;

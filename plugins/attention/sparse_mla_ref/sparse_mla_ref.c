@@ -2,10 +2,11 @@
  * docs/spec/glm5_next.md section 4, in the expanded form: the reference that
  * faster plugins are measured by.
  *
- * Arithmetic is in double; input, output and what is cached are F32 (the latent
- * BF16 with "kv_dtype": "bf16").  A step first stores its tokens one by one
- * (latent, ring, and a pool when its last token is there), then reads: what a
- * token is stored as never depends on how the prompt was cut into steps.
+ * Arithmetic is in double; input and output are F32, and so is what is
+ * cached, but for "kv_dtype": "bf16" or "fp8", which holds for both planes.  A
+ * step first stores its tokens one by one (latent, ring, and a pool when its
+ * last token is there), then reads: what a token is stored as never depends on
+ * how the prompt was cut into steps.
  *
  * Rollback costs nothing.  Latents and pools past the standing tokens are never
  * read before they are written again, and the ring is long enough that rejected
@@ -16,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "layout.h"
+#include "kv_record.h"
 #include "plugin_util.h"
 
 static const struct seam_host *host;
@@ -42,7 +43,7 @@ struct mla {
     uint32_t kpool, top_pools; /* tokens per pool, pools selected         */
     uint32_t width;            /* most tokens one query selects           */
     uint32_t ring;             /* slots                                   */
-    bool bf16;                 /* latent plane                            */
+    uint32_t kv;               /* index into kv_dtype                     */
     double eps;
     struct layer *layer;
     struct seam_grant g;
@@ -64,7 +65,8 @@ struct scratch {
     double *row;       /* [max row of a weight]                             */
     double *wk, *wv;   /* [nope][kv_lora], [v][kv_lora] of one head         */
     double *key, *val; /* [N][nope], [N][v] of one head; selected tokens    */
-    double *lat;       /* [kv_lora]                                         */
+    double *lat;       /* [max(kv_lora, ID)] one record                     */
+    float *lat32;      /* [max(kv_lora, ID)] one to be stored               */
     double *score;     /* [N / kpool]                                       */
     double *p;         /* [width]                                           */
     uint8_t *chosen;   /* [N / kpool] pools of one query                    */
@@ -100,7 +102,8 @@ static uint64_t scratch_layout(const struct mla *m, void *ws, struct scratch *s)
     s->wv = plug_take(&a, (uint64_t)m->v * m->kv_lora, sizeof *s->wv);
     s->key = plug_take(&a, n * m->nope, sizeof *s->key);
     s->val = plug_take(&a, n * m->v, sizeof *s->val);
-    s->lat = plug_take(&a, m->kv_lora, sizeof *s->lat);
+    s->lat = plug_take(&a, max2(m->kv_lora, m->id), sizeof *s->lat);
+    s->lat32 = plug_take(&a, max2(m->kv_lora, m->id), sizeof *s->lat32);
     s->score = plug_take(&a, n / m->kpool + 1, sizeof *s->score);
     s->p = plug_take(&a, m->width, sizeof *s->p);
     s->chosen = plug_take(&a, n / m->kpool + 1, sizeof *s->chosen);
@@ -114,9 +117,8 @@ static uint64_t scratch_layout(const struct mla *m, void *ws, struct scratch *s)
 
 static uint64_t record_bytes(const struct mla *m, uint32_t plane)
 {
-    if (plane == INDEX)
-        return (uint64_t)m->id * sizeof(float);
-    return (uint64_t)m->kv_lora * (m->bf16 ? 2 : 4);
+    return kv_record_bytes(kv_dtype[m->kv].dtype,
+                           plane == INDEX ? m->id : m->kv_lora);
 }
 
 /* The record of a slot (page * page_tokens + offset): of its token, or of the
@@ -199,7 +201,8 @@ static void project(const struct mla *m, const struct layer *l, uint32_t n,
 
 /* 4.3: the pool whose last token is at position last, from the ring. */
 static void make_pool(const struct mla *m, const struct layer *l,
-                      uint32_t layer, int32_t row, uint32_t last, float *pk)
+                      uint32_t layer, int32_t row, uint32_t last, float *pk,
+                      void *to)
 {
     uint32_t first = last + 1 - m->kpool;
 
@@ -218,6 +221,7 @@ static void make_pool(const struct mla *m, const struct layer *l,
         }
         pk[d] = (float)(key / sum);
     }
+    kv_record_put(to, kv_dtype[m->kv].dtype, pk, m->id);
 }
 
 /* Store token r of the step: latent, ring, and its pool if it is the last. */
@@ -226,23 +230,18 @@ static void store(const struct mla *m, const struct layer *l, uint32_t layer,
                   struct scratch *s)
 {
     uint32_t pos = (uint32_t)step->pos[r];
-    void *lat = record(m, layer, LATENT, step->slot[r]);
     float *ring = ring_at(m, layer, row, pos);
 
-    for (uint32_t i = 0; i < m->kv_lora; i++) {
-        float c = (float)s->c[r * m->kv_lora + i];
-
-        if (m->bf16)
-            ((uint16_t *)lat)[i] = weights_to_bf16(c);
-        else
-            ((float *)lat)[i] = c;
-    }
+    for (uint32_t i = 0; i < m->kv_lora; i++)
+        s->lat32[i] = (float)s->c[r * m->kv_lora + i];
+    kv_record_put(record(m, layer, LATENT, step->slot[r]),
+                  kv_dtype[m->kv].dtype, s->lat32, m->kv_lora);
     for (uint32_t i = 0; i < m->id; i++) {
         ring[i] = (float)s->ik[r * m->id + i];
         ring[m->id + i] = (float)s->ig[r * m->id + i];
     }
     if ((pos + 1) % m->kpool == 0)
-        make_pool(m, l, layer, row, pos,
+        make_pool(m, l, layer, row, pos, s->lat32,
                   record(m, layer, INDEX, step->slot[r]));
 }
 
@@ -254,17 +253,20 @@ static void choose(const struct mla *m, uint32_t layer,
 {
     uint32_t pos = (uint32_t)step->pos[r], n = (pos + 1) / m->kpool, k = 0;
     int32_t *sel = s->sel + r * m->width;
+    uint16_t dtype = kv_dtype[m->kv].dtype;
 
     for (uint32_t p = 0; p < n; p++) {
-        const float *pk =
+        const void *pk =
             record(m, layer, INDEX, slot_of(m, step, i, p * m->kpool));
 
+        for (uint32_t d = 0; d < m->id; d++)
+            s->lat[d] = kv_record_at(pk, dtype, m->id, d);
         s->score[p] = 0;
         for (uint32_t h = 0; h < m->ih; h++) {
             double dot = 0;
 
             for (uint32_t d = 0; d < m->id; d++)
-                dot += s->iq[(r * m->ih + h) * m->id + d] * pk[d];
+                dot += s->iq[(r * m->ih + h) * m->id + d] * s->lat[d];
             dot /= sqrt(m->id);
             /* Not fmax: a NaN must not look like a zero. */
             s->score[p] += s->iw[r * m->ih + h] * (dot < 0 ? 0 : dot);
@@ -331,7 +333,7 @@ static void expand(const struct mla *m, const struct layer *l, uint32_t layer,
             continue;
         c = record(m, layer, LATENT, slot_of(m, step, i, t));
         for (uint32_t j = 0; j < m->kv_lora; j++)
-            s->lat[j] = weights_elem(c, m->bf16 ? SEAM_BF16 : SEAM_F32, j);
+            s->lat[j] = kv_record_at(c, kv_dtype[m->kv].dtype, m->kv_lora, j);
         for (uint32_t e = 0; e < m->nope; e++)
             s->key[(uint64_t)t * m->nope + e] = weights_dot(
                 s->wk + (uint64_t)e * m->kv_lora, s->lat, m->kv_lora);
@@ -497,9 +499,8 @@ static int mla_init(const struct seam_host *h, struct seam_error *err)
 static int read_config(struct mla *m, const struct seam_create *c,
                        struct seam_error *err)
 {
-    static const char *const dtype[] = { "f32", "bf16" };
     const struct seam_cfg *mc = host->model_cfg(host->ctx, c->model);
-    uint32_t rope = 0, topk = 0, word = 0;
+    uint32_t rope = 0, topk = 0;
     int32_t tail = 1;
     const struct {
         const char *key;
@@ -526,7 +527,7 @@ static int read_config(struct mla *m, const struct seam_create *c,
         rc = plug_model_f64(host, mc, "rms_norm_eps", NULL, &m->eps, err);
     if (!rc)
         rc = plug_cfg_word(host, c->cfg, "sparse_mla_ref config", "kv_dtype",
-                           dtype, 2, 0, &word, err);
+                           kv_dtype_word, KV_DTYPES, 0, &m->kv, err);
     if (rc)
         return rc;
     if (host->cfg(host->ctx, mc, "index_kpool_always_select_tail",
@@ -535,7 +536,6 @@ static int read_config(struct mla *m, const struct seam_create *c,
         return plug_fail(err, SEAM_ENOTSUP,
                          "model config: "
                          "index_kpool_always_select_tail must be true");
-    m->bf16 = word == 1;
     m->top_pools = topk / m->kpool;
     if (!m->top_pools)
         return plug_fail(err, SEAM_EDATA,
@@ -677,8 +677,7 @@ static int mla_needs(void *self, struct seam_needs *n, struct seam_error *err)
     n->capture = SEAM_CAP_BEGIN | SEAM_CAP_FORWARD | SEAM_CAP_COMMIT;
     n->flags = SEAM_NEEDS_ROW_INVARIANT;
     n->ws_bytes = scratch_layout(m, NULL, &s);
-    n->layout_id =
-        m->bf16 ? SEAM_LAYOUT_SPARSE_MLA_BF16 : SEAM_LAYOUT_SPARSE_MLA_F32;
+    n->layout_id = kv_dtype[m->kv].layout;
     n->state_bytes = (uint64_t)m->ring * 2 * m->id * sizeof(float);
     n->state_copies = 1;
     n->page_multiple = m->kpool;
