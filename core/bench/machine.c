@@ -1,20 +1,38 @@
 #include "core/bench/machine.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "core/base/clock.h"
+#include "core/loader/cpu.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #define READ_SLICE ((uint64_t)4 << 20)
 
+#define DOT_ROUNDS 40000
+
 typedef uint64_t read_slice(const void *p, uint64_t bytes);
+/* Some rounds in registers; returns operations.  *sink keeps the result. */
+typedef uint64_t dot_rounds(uint32_t rounds, float *sink);
+
+struct dot {
+    const char *isa;
+    dot_rounds *run; /* NULL: there is none                                   */
+    uint32_t rounds;
+};
 
 struct seam_machine {
     struct seam_pool *pool;
     unsigned char *mem;
     uint64_t bytes;
     read_slice *read;
+    struct dot dot[SEAM_N_DOTS], *now;
+    _Atomic uint64_t ops;
     _Atomic uint64_t sum; /* so that no read can be left out                  */
 };
 
@@ -106,6 +124,237 @@ double seam_machine_read(struct seam_machine *m)
     return (double)bytes * 1e9 / (double)(seam_now_ns() - from);
 }
 
+/* ---- Multiplying --------------------------------------------------------- */
+
+/* Twelve sums at a time hide the latency of any of these instructions. */
+#define SUMS 12
+
+typedef float v4f __attribute__((vector_size(16)));
+
+static uint64_t dot_plain(uint32_t rounds, float *sink)
+{
+    v4f sum[SUMS] = { 0 }, a = { 1, 2, 3, 4 }, b = { 0.5f, 0.5f, 0.5f, 0.5f };
+
+    for (uint32_t r = 0; r < rounds; r++) {
+        __asm__ volatile("" : "+x"(a));
+        for (int i = 0; i < SUMS; i++)
+            sum[i] += a * b;
+    }
+    for (int i = 0; i < SUMS; i++)
+        *sink += sum[i][0];
+    return (uint64_t)rounds * SUMS * 4 * 2;
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2,fma"))) static uint64_t dot_fma(uint32_t rounds,
+                                                            float *sink)
+{
+    __m256 sum[SUMS] = { 0 }, a = _mm256_set1_ps(0.5f);
+    __m256 b = _mm256_set1_ps(0.25f);
+
+    for (uint32_t r = 0; r < rounds; r++) {
+        __asm__ volatile("" : "+x"(a));
+        for (int i = 0; i < SUMS; i++)
+            sum[i] = _mm256_fmadd_ps(a, b, sum[i]);
+    }
+    for (int i = 0; i < SUMS; i++)
+        *sink += _mm256_cvtss_f32(sum[i]);
+    return (uint64_t)rounds * SUMS * 8 * 2;
+}
+
+__attribute__((target("avx512f"))) static uint64_t dot_fma512(uint32_t rounds,
+                                                              float *sink)
+{
+    __m512 sum[SUMS] = { 0 }, a = _mm512_set1_ps(0.5f);
+    __m512 b = _mm512_set1_ps(0.25f);
+
+    for (uint32_t r = 0; r < rounds; r++) {
+        __asm__ volatile("" : "+v"(a));
+        for (int i = 0; i < SUMS; i++)
+            sum[i] = _mm512_fmadd_ps(a, b, sum[i]);
+    }
+    for (int i = 0; i < SUMS; i++)
+        *sink += _mm512_cvtss_f32(sum[i]);
+    return (uint64_t)rounds * SUMS * 16 * 2;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static uint64_t dot_bf16(
+    uint32_t rounds, float *sink)
+{
+    __m512 sum[SUMS] = { 0 };
+    __m512i a = _mm512_set1_epi16(0x3f00), b = _mm512_set1_epi16(0x3e80);
+
+    for (uint32_t r = 0; r < rounds; r++) {
+        __asm__ volatile("" : "+v"(a));
+        for (int i = 0; i < SUMS; i++)
+            sum[i] = _mm512_dpbf16_ps(sum[i], (__m512bh)a, (__m512bh)b);
+    }
+    for (int i = 0; i < SUMS; i++)
+        *sink += _mm512_cvtss_f32(sum[i]);
+    return (uint64_t)rounds * SUMS * 32 * 2;
+}
+
+__attribute__((target("avx512f,avx512vnni"))) static uint64_t dot_int8(
+    uint32_t rounds, float *sink)
+{
+    __m512i sum[SUMS] = { 0 };
+    __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5);
+
+    for (uint32_t r = 0; r < rounds; r++) {
+        __asm__ volatile("" : "+v"(a));
+        for (int i = 0; i < SUMS; i++)
+            sum[i] = _mm512_dpbusd_epi32(sum[i], a, b);
+    }
+    for (int i = 0; i < SUMS; i++)
+        *sink += (float)_mm512_reduce_add_epi32(sum[i]);
+    return (uint64_t)rounds * SUMS * 64 * 2;
+}
+
+__attribute__((target("avx2"))) static uint64_t dot_int8_avx2(uint32_t rounds,
+                                                              float *sink)
+{
+    __m256i sum[SUMS] = { 0 }, one = _mm256_set1_epi16(1);
+    __m256i a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5);
+
+    for (uint32_t r = 0; r < rounds; r++) {
+        __asm__ volatile("" : "+x"(a));
+        for (int i = 0; i < SUMS; i++) {
+            __m256i p = _mm256_maddubs_epi16(a, b);
+
+            __asm__ volatile("" : "+x"(p));
+            sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(p, one));
+        }
+    }
+    for (int i = 0; i < SUMS; i++)
+        *sink += (float)_mm256_extract_epi32(sum[i], 0);
+    return (uint64_t)rounds * SUMS * 32 * 2;
+}
+
+/* Eight tiles of 16 rows of 64 bytes; 0 to 3 are sums. */
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+};
+
+static const struct tile_config tile_shape = {
+    .palette = 1,
+    .bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
+    .rows = { 16, 16, 16, 16, 16, 16, 16, 16 },
+};
+
+__attribute__((target("amx-tile,amx-bf16"))) static uint64_t dot_amx_bf16(
+    uint32_t rounds, float *sink)
+{
+    _tile_loadconfig(&tile_shape);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (uint32_t r = 0; r < rounds; r++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+    *sink += (float)rounds;
+    return (uint64_t)rounds * 4 * 16 * 16 * 32 * 2;
+}
+
+__attribute__((target("amx-tile,amx-int8"))) static uint64_t dot_amx_int8(
+    uint32_t rounds, float *sink)
+{
+    _tile_loadconfig(&tile_shape);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (uint32_t r = 0; r < rounds; r++) {
+        _tile_dpbssd(0, 4, 6);
+        _tile_dpbssd(1, 4, 7);
+        _tile_dpbssd(2, 5, 6);
+        _tile_dpbssd(3, 5, 7);
+    }
+    _tile_release();
+    *sink += (float)rounds;
+    return (uint64_t)rounds * 4 * 16 * 16 * 64 * 2;
+}
+#endif
+
+static bool machine_has(const char *features)
+{
+    return seam_cpu_check("bench", features, NULL) == 0 &&
+           seam_cpu_enable("bench", features, NULL) == 0;
+}
+
+static void dots_choose(struct dot *d)
+{
+    d[SEAM_DOT_F32] = (struct dot){ "plain", dot_plain, DOT_ROUNDS };
+    d[SEAM_DOT_BF16] = (struct dot){ "none", NULL, 0 };
+    d[SEAM_DOT_INT8] = (struct dot){ "none", NULL, 0 };
+#ifdef __x86_64__
+    if (machine_has("avx2 fma")) {
+        d[SEAM_DOT_F32] = (struct dot){ "AVX2", dot_fma, DOT_ROUNDS };
+        d[SEAM_DOT_INT8] = (struct dot){ "AVX2", dot_int8_avx2, DOT_ROUNDS };
+    }
+    if (machine_has("avx512f"))
+        d[SEAM_DOT_F32] = (struct dot){ "AVX-512", dot_fma512, DOT_ROUNDS };
+    if (machine_has("avx512f avx512_bf16"))
+        d[SEAM_DOT_BF16] = (struct dot){ "AVX-512", dot_bf16, DOT_ROUNDS };
+    if (machine_has("avx512f avx512_vnni"))
+        d[SEAM_DOT_INT8] = (struct dot){ "AVX-512", dot_int8, DOT_ROUNDS };
+    if (machine_has("amx_tile amx_bf16"))
+        d[SEAM_DOT_BF16] = (struct dot){ "AMX", dot_amx_bf16, DOT_ROUNDS / 4 };
+    if (machine_has("amx_tile amx_int8"))
+        d[SEAM_DOT_INT8] = (struct dot){ "AMX", dot_amx_int8, DOT_ROUNDS / 4 };
+#endif
+}
+
+static void dot_task(void *arg, uint32_t i, uint32_t worker)
+{
+    struct seam_machine *m = arg;
+    float sink = 0;
+
+    (void)i;
+    (void)worker;
+    m->ops += m->now->run(m->now->rounds, &sink);
+    m->sum += (uint64_t)(int64_t)sink;
+}
+
+double seam_machine_dot(struct seam_machine *m, enum seam_dot dot)
+{
+    uint64_t from;
+
+    m->now = &m->dot[dot];
+    if (!m->now->run)
+        return 0;
+    m->ops = 0;
+    from = seam_now_ns();
+    seam_pool_run(m->pool, seam_pool_size(m->pool), dot_task, m);
+    return (double)m->ops * 1e9 / (double)(seam_now_ns() - from);
+}
+
+const char *seam_machine_isa(const struct seam_machine *m, enum seam_dot dot)
+{
+    return m->dot[dot].isa;
+}
+
+void seam_machine_sample(struct seam_machine *m, struct seam_ceilings *c)
+{
+    seam_samples_add(&c->read, seam_machine_read(m));
+    for (int d = 0; d < SEAM_N_DOTS; d++)
+        seam_samples_add(&c->dot[d], seam_machine_dot(m, (enum seam_dot)d));
+}
+
 /* ---- Opening ------------------------------------------------------------- */
 
 static void touch_task(void *arg, uint32_t i, uint32_t worker)
@@ -130,6 +379,7 @@ int seam_machine_new(struct seam_machine **out, struct seam_pool *pool,
     m->pool = pool;
     m->bytes = bytes < least ? least : bytes;
     m->read = read_best();
+    dots_choose(m->dot);
     p = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
@@ -151,4 +401,9 @@ void seam_machine_free(struct seam_machine *m)
         return;
     munmap(m->mem, m->bytes);
     free(m);
+}
+
+uint32_t seam_machine_threads(const struct seam_machine *m)
+{
+    return seam_pool_size(m->pool);
 }

@@ -1,239 +1,689 @@
 #include "core/bench/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/clock.h"
-#include "core/bench/machine.h"
-#include "core/bench/sample.h"
+#include "core/bench/report.h"
+#include "core/bench/watch.h"
 #include "core/checkpoint/inventory.h"
 #include "core/engine/runtime.h"
 
+/* What a token makes each part read, in bytes, if nothing is read twice. */
+struct part_bytes {
+    uint64_t part[SEAM_N_WATCHED];
+    uint64_t all, experts, state, cache;
+};
+
+/* One configuration.  Two of them are measured alternately. */
+struct side {
+    struct seam_runtime *rt;
+    struct seam_watch watch;
+    struct seam_counting_host host[SEAM_N_ROLES];
+    void *state; /* a saved row                                               */
+    uint32_t n_done;
+    int32_t n_accept;
+    struct part_bytes weights;
+    uint64_t n_params; /* that a token is multiplied with, without the head   */
+    uint64_t n_head;
+};
+
+struct measured {
+    struct seam_samples rate;
+    struct seam_watch_sum sum[SEAM_N_WATCHED];
+    uint64_t launches, steps;
+    double ns; /* of all runs together                                        */
+};
+
 struct bench {
     const struct seam_bench_model_opts *o;
-    struct seam_runtime *rt;
+    struct side side[2];
+    uint32_t n_sides;
+    struct seam_pool *pool; /* of the first side                              */
     struct seam_machine *machine;
     const struct seam_model_config *m;
     uint32_t n_pages;
     int32_t *page;  /* [n_pages]                                              */
     int32_t *token; /* [longest]                                              */
-    void *state;    /* a saved row                                            */
-    uint32_t n_done;
-    int32_t n_accept;
-    uint64_t dense, expert; /* bytes of weights, see seam_bench_bytes         */
-    struct seam_samples read;
+    struct seam_ceilings all;
+    json_t *points;
 };
 
 /* ---- Bytes --------------------------------------------------------------- */
 
-static void bytes_of(void *ctx, const struct seam_st_tensor *t)
+/* What reading all of a weight takes, quantised or not. */
+static uint64_t tensor_bytes(const struct seam_tensor *t)
 {
-    struct bench *b = ctx;
-    const struct seam_model_config *m = b->m;
+    uint64_t n = 1, scales = 0, zeros = 0;
+    uint64_t k = (uint64_t)t->shape[t->rank - 1];
+    uint64_t scale_bits = t->scale ? seam_dtype_bits(t->scale_dtype) : 0;
 
-    switch (seam_part_of(m, t->name)) {
+    for (int i = 0; i < t->rank; i++)
+        n *= (uint64_t)t->shape[i];
+    if (t->quant != SEAM_Q_NONE && t->group_cols) {
+        uint64_t rows = t->group_rows ? t->group_rows : 1;
+
+        scales = (n / k + rows - 1) / rows *
+                 ((k + t->group_cols - 1) / t->group_cols);
+        zeros = t->zero ? scales * seam_dtype_bits(t->dtype) / 8 : 0;
+    }
+    return n * seam_dtype_bits(t->dtype) / 8 + scales * scale_bits / 8 + zeros;
+}
+
+static enum seam_watch_part watch_of(enum seam_part p)
+{
+    switch (p) {
     case SEAM_PART_EMBED:
-        b->dense += t->bytes / (uint64_t)t->shape[0]; /* one row              */
-        break;
+        return SEAM_WATCH_EMBED;
+    case SEAM_PART_HEAD:
+        return SEAM_WATCH_HEAD;
+    case SEAM_PART_KDA:
+        return SEAM_WATCH_LINEAR;
+    case SEAM_PART_MLA:
+    case SEAM_PART_INDEXER:
+        return SEAM_WATCH_SPARSE;
+    case SEAM_PART_DENSE:
+        return SEAM_WATCH_DENSE;
+    case SEAM_PART_ROUTER:
     case SEAM_PART_EXPERTS:
-        b->expert += t->bytes;
-        break;
-    case SEAM_PART_MTP:
-    case SEAM_PART_VISION:
-    case SEAM_PART_OTHER:
-        break;
+    case SEAM_PART_SHARED:
+        return SEAM_WATCH_MOE;
     default:
-        b->dense += t->bytes;
+        return SEAM_WATCH_RESIDUAL;
     }
 }
 
-static void bench_bytes(const struct bench *b, uint32_t context,
-                        struct seam_bench_bytes *out)
+struct counting {
+    struct side *s;
+    const struct seam_model_config *m;
+    struct seam_error *err;
+};
+
+static int count_weight(void *ctx, const struct seam_expected *e)
 {
-    const struct seam_runtime *rt = b->rt;
+    struct counting *c = ctx;
+    enum seam_part part = seam_part_of(c->m, e->name);
+    enum seam_watch_part to;
+    struct seam_tensor t;
+    uint64_t bytes, n = 1, share = 1;
+    char name[176];
+    int rc;
 
-    *out = (struct seam_bench_bytes){
-        .dense = b->dense,
-        .expert = b->expert / b->m->n_experts * b->m->experts_per_token,
-    };
+    /* The parts are told by names with their ending. */
+    if (e->cls == SEAM_CLASS_LINEAR) {
+        snprintf(name, sizeof name, "%s.weight", e->name);
+        part = seam_part_of(c->m, name);
+    }
+    if (part == SEAM_PART_EXPERTS) {
+        if (!strstr(e->name, ".experts.0."))
+            return 0; /* all are alike                                        */
+        share = c->m->experts_per_token;
+    }
+    rc =
+        seam_checkpoint_weight(c->s->rt->model.checkpoint, e->name, &t, c->err);
+    if (rc)
+        return rc;
+    for (int i = 0; i < e->rank; i++)
+        n *= (uint64_t)e->shape[i];
+    bytes = tensor_bytes(&t) * share;
+    if (part == SEAM_PART_EMBED)
+        bytes /= (uint64_t)e->shape[0]; /* one row                            */
+    else if (part == SEAM_PART_HEAD)
+        c->s->n_head = n;
+    else
+        c->s->n_params += n * share;
+    to = watch_of(part);
+    c->s->weights.part[to] += bytes;
+    c->s->weights.all += bytes;
+    if (part == SEAM_PART_EXPERTS)
+        c->s->weights.experts += bytes;
+    return 0;
+}
+
+/* Weights, and what `context` tokens before add to them. */
+static void side_bytes(const struct side *s, uint32_t context,
+                       uint32_t index_topk, struct part_bytes *out)
+{
+    *out = s->weights;
     for (int r = SEAM_ROLE_LINEAR; r <= SEAM_ROLE_MOE; r++) {
-        const struct seam_needs *n = &rt->needs[r];
+        const struct seam_needs *n = &s->rt->needs[r];
+        enum seam_watch_part to =
+            (enum seam_watch_part)(SEAM_WATCH_LINEAR + r - SEAM_ROLE_LINEAR);
+        uint64_t state = 2 * n->state_bytes * n->n_layers, cache = 0;
 
-        out->state += 2 * n->state_bytes * n->n_layers;
         for (uint32_t p = 0; p < n->n_planes; p++) {
             uint64_t tokens = context;
 
             /* A latent is read only where the indexer chose it. */
-            if (!strcmp(n->plane[p].name, "latent") &&
-                tokens > b->m->index_topk)
-                tokens = b->m->index_topk;
-            out->cache += tokens * n->plane[p].bytes_per_token * n->n_layers;
+            if (!strcmp(n->plane[p].name, "latent") && tokens > index_topk)
+                tokens = index_topk;
+            cache += tokens * n->plane[p].bytes_per_token * n->n_layers;
         }
+        out->part[to] += state + cache;
+        out->state += state;
+        out->cache += cache;
     }
+    out->all += out->state + out->cache;
 }
 
 /* ---- Steps --------------------------------------------------------------- */
 
-static int bench_feed(struct bench *b, uint32_t n, int32_t *next,
-                      struct seam_error *err)
+static int side_feed(struct bench *b, struct side *s, uint32_t n,
+                     struct seam_error *err)
 {
     struct seam_step_seq q = {
-        .token = b->token + b->n_done,
+        .token = b->token + s->n_done,
         .n = n,
-        .pos = b->n_done,
+        .pos = s->n_done,
         .page = b->page,
         .n_pages = b->n_pages,
-        .n_accept = b->n_accept,
+        .n_accept = s->n_accept,
     };
     struct seam_sample_row row = { .top_p = 1 };
     struct seam_sample_out out = { 0 };
     int32_t last = (int32_t)n - 1;
-    int rc = seam_runtime_forward(b->rt, &q, 1, &last, 1, err);
+    uint64_t from;
+    int rc = seam_runtime_forward(s->rt, &q, 1, &last, 1, err);
 
+    from = seam_now_ns();
     if (!rc)
-        rc = seam_runtime_sample(b->rt, 0, 1, &row, 0, &out, err);
+        rc = seam_runtime_sample(s->rt, 0, 1, &row, 0, &out, err);
     if (!rc && out.token < 0)
         rc = seam_fail(err, SEAM_EDATA,
                        "the logits after %u tokens are not finite",
-                       b->n_done + n);
+                       s->n_done + n);
     if (rc)
         return rc;
-    b->n_done += n;
-    b->n_accept = (int32_t)n;
-    *next = out.token;
+    s->watch.sum[SEAM_WATCH_SAMPLE].ns += seam_now_ns() - from;
+    s->watch.sum[SEAM_WATCH_SAMPLE].calls++;
+    s->n_done += n;
+    s->n_accept = (int32_t)n;
     return 0;
 }
 
-/* Prefill up to `context` tokens. */
-static int bench_fill(struct bench *b, uint32_t context, struct seam_error *err)
+/* Compute up to `until` tokens. */
+static int side_prefill(struct bench *b, struct side *s, uint32_t until,
+                        struct seam_error *err)
 {
-    int32_t next;
     int rc = 0;
 
-    while (!rc && b->n_done < context) {
-        uint32_t n = context - b->n_done;
+    while (!rc && s->n_done < until) {
+        uint32_t n = until - s->n_done;
 
-        if (n > b->rt->limits.max_tokens)
-            n = b->rt->limits.max_tokens;
-        rc = bench_feed(b, n, &next, err);
+        if (n > s->rt->limits.max_tokens)
+            n = s->rt->limits.max_tokens;
+        rc = side_feed(b, s, n, err);
     }
     return rc;
 }
 
-/* n tokens, `chunk` at a time; *ns is what it took. */
-static int bench_time(struct bench *b, uint32_t n, uint32_t chunk, double *ns,
+/* `context` tokens in the cache.  Records do not depend on positions, so that
+ * copies of pages that were computed are as good as further ones; the state is
+ * the one after the last token computed. */
+static int side_fill(struct bench *b, struct side *s, uint32_t context,
+                     struct seam_error *err)
+{
+    uint32_t page = s->rt->page_tokens;
+    uint32_t unique = (b->o->distinct + page - 1) / page * page;
+    uint32_t whole = context / page * page;
+    int rc;
+
+    if (context <= unique || context <= s->n_done)
+        return side_prefill(b, s, context, err);
+    rc = side_prefill(b, s, unique, err);
+    if (!rc && s->n_done % page)
+        rc = side_prefill(b, s, (s->n_done / page + 1) * page, err);
+    for (uint32_t p = s->n_done / page; p < whole / page && !rc; p++)
+        rc = seam_runtime_copy_page(s->rt, b->page[p],
+                                    b->page[p % (unique / page)], err);
+    if (s->n_done < whole)
+        s->n_done = whole;
+    return rc ? rc : side_prefill(b, s, context, err);
+}
+
+static uint64_t side_launches(const struct side *s)
+{
+    uint64_t n = 0;
+
+    for (int r = 0; r < SEAM_N_ROLES; r++)
+        n += atomic_load_explicit(&s->host[r].launches, memory_order_relaxed);
+    return n;
+}
+
+/* One run of n tokens, `chunk` at a time, from the saved state. */
+static int side_run(struct bench *b, struct side *s, uint32_t start, uint32_t n,
+                    uint32_t chunk, bool counts, struct measured *to,
+                    struct seam_error *err)
+{
+    uint64_t from, launches = side_launches(s);
+    double ns;
+    int rc = seam_runtime_load_row(s->rt, 0, s->state, err);
+
+    s->n_done = start;
+    s->n_accept = 0;
+    memset(s->watch.sum, 0, sizeof s->watch.sum);
+    from = seam_now_ns();
+    for (uint32_t at = 0; at < n && !rc; at += chunk)
+        rc = side_feed(b, s, n - at < chunk ? n - at : chunk, err);
+    ns = (double)(seam_now_ns() - from);
+    if (rc || !counts)
+        return rc;
+    seam_samples_add(&to->rate, n * 1e9 / ns);
+    to->ns += ns;
+    to->steps += (n + chunk - 1) / chunk;
+    to->launches += side_launches(s) - launches;
+    for (int p = 0; p < SEAM_N_WATCHED; p++) {
+        to->sum[p].ns += s->watch.sum[p].ns;
+        to->sum[p].calls += s->watch.sum[p].calls;
+    }
+    return 0;
+}
+
+/* Runs of one measurement, the sides taking turns, with the ceilings measured
+ * in between. */
+static int bench_runs(struct bench *b, uint32_t n, uint32_t chunk,
+                      struct measured to[2], struct seam_ceilings *c,
                       struct seam_error *err)
 {
-    uint64_t from = seam_now_ns();
-    int32_t next;
+    uint32_t start = b->side[0].n_done;
     int rc = 0;
 
-    for (uint32_t at = 0; at < n && !rc; at += chunk)
-        rc = bench_feed(b, n - at < chunk ? n - at : chunk, &next, err);
-    *ns = (double)(seam_now_ns() - from);
+    for (uint32_t k = 0; k < b->n_sides && !rc; k++)
+        rc = seam_runtime_save_row(b->side[k].rt, 0, b->side[k].n_accept,
+                                   b->side[k].state, err);
+    for (uint32_t i = 0; i <= b->o->runs && !rc; i++) {
+        for (uint32_t k = 0; k < b->n_sides && !rc; k++) {
+            /* The first one warms up; who begins changes every time. */
+            uint32_t who = (i + k) % b->n_sides;
+
+            rc = side_run(b, &b->side[who], start, n, chunk, i > 0, &to[who],
+                          err);
+        }
+        seam_machine_sample(b->machine, c);
+        seam_samples_add(&b->all.read, c->read.v[c->read.n - 1]);
+        for (int d = 0; d < SEAM_N_DOTS; d++)
+            seam_samples_add(&b->all.dot[d], c->dot[d].v[c->dot[d].n - 1]);
+    }
+    for (uint32_t k = 0; k < b->n_sides && !rc; k++) {
+        struct side *s = &b->side[k];
+
+        rc = seam_runtime_load_row(s->rt, 0, s->state, err);
+        s->n_done = start;
+        s->n_accept = 0;
+    }
     return rc;
 }
 
-/* Runs of one measurement, each from the same state, with the bandwidth
- * measured between them. */
-static int bench_runs(struct bench *b, uint32_t n, uint32_t chunk,
-                      struct seam_samples *rate, struct seam_error *err)
-{
-    uint32_t start = b->n_done;
-    double ns;
-    int rc = seam_runtime_save_row(b->rt, 0, b->n_accept, b->state, err);
+/* ---- Reports ------------------------------------------------------------- */
 
-    for (uint32_t i = 0; i <= b->o->runs && !rc; i++) {
-        b->n_done = start;
-        b->n_accept = 0;
-        rc = seam_runtime_load_row(b->rt, 0, b->state, err);
-        if (!rc)
-            rc = bench_time(b, n, chunk, &ns, err);
-        if (i) /* the first one warms up */
-            seam_samples_add(rate, n * 1e9 / ns);
-        seam_samples_add(&b->read, seam_machine_read(b->machine));
+/* What was not in any call is glue too. */
+static void measured_rest(struct measured *m)
+{
+    uint64_t inside = 0;
+
+    for (int p = 0; p < SEAM_WATCH_REST; p++)
+        inside += m->sum[p].ns;
+    if (m->ns > (double)inside)
+        m->sum[SEAM_WATCH_REST].ns = (uint64_t)m->ns - inside;
+    m->sum[SEAM_WATCH_REST].calls = m->steps;
+}
+
+static double measured_glue(const struct measured *m)
+{
+    uint64_t ns = 0;
+
+    for (int p = SEAM_WATCH_GLUE; p < SEAM_N_WATCHED; p++)
+        ns += m->sum[p].ns;
+    return m->ns > 0 ? (double)ns / m->ns : 0;
+}
+
+/* The parts of a step as a table; bytes NULL: they are not known. */
+static json_t *bench_parts(const struct measured *m,
+                           const struct part_bytes *bytes, double read)
+{
+    json_t *rows = json_array();
+
+    for (int p = 0; p < SEAM_N_WATCHED; p++) {
+        double steps = (double)(m->steps ? m->steps : 1);
+        double us = (double)m->sum[p].ns / 1e3 / steps;
+        json_t *row;
+
+        if (!m->sum[p].calls)
+            continue;
+        row = json_pack("{s:s, s:f, s:f, s:f}", "part", seam_watch_name[p],
+                        "calls", (double)m->sum[p].calls / steps, "us", us,
+                        "percent", 100 * (double)m->sum[p].ns / m->ns);
+        if (bytes && bytes->part[p] && us > 0) {
+            double gb = (double)bytes->part[p] / us / 1e3;
+
+            json_object_set_new(row, "MB",
+                                json_real((double)bytes->part[p] / 1e6));
+            json_object_set_new(row, "GB/s", json_real(gb));
+            json_object_set_new(row, "percent of read",
+                                json_real(read > 0 ? 100e9 * gb / read : 0));
+        }
+        json_array_append_new(rows, row);
     }
-    if (!rc)
-        rc = seam_runtime_load_row(b->rt, 0, b->state, err);
-    b->n_done = start;
-    b->n_accept = 0;
-    return rc;
+    return rows;
+}
+
+static void print_parts(const json_t *rows)
+{
+    const json_t *row;
+    size_t i;
+
+    printf("  %-18s %6s %10s %6s %9s %7s %6s\n", "part", "calls", "us", "share",
+           "MB", "GB/s", "read");
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *mb = json_object_get(row, "MB");
+
+        printf("  %-18s %6.4g %10.1f %4.1f %%",
+               json_string_value(json_object_get(row, "part")),
+               json_number_value(json_object_get(row, "calls")),
+               json_number_value(json_object_get(row, "us")),
+               json_number_value(json_object_get(row, "percent")));
+        if (mb)
+            printf(" %9.2f %7.2f %4.0f %%", json_number_value(mb),
+                   json_number_value(json_object_get(row, "GB/s")),
+                   json_number_value(json_object_get(row, "percent of read")));
+        printf("\n");
+    }
+}
+
+static void bench_ratio(const struct bench *b, const struct measured m[2],
+                        json_t *to)
+{
+    struct seam_samples ratio = { .n = 0 };
+
+    if (b->n_sides < 2)
+        return;
+    for (uint32_t i = 0; i < m[0].rate.n && i < m[1].rate.n; i++)
+        seam_samples_add(&ratio, m[1].rate.v[i] / m[0].rate.v[i]);
+    printf("  with %s: %.2f tok/s, %.3f times as fast (%.3f to %.3f)\n",
+           b->o->versus_name, seam_samples_at(&m[1].rate, 0.5),
+           seam_samples_at(&ratio, 0.5), seam_samples_at(&ratio, 0),
+           seam_samples_at(&ratio, 1));
+    json_object_set_new(to, "versus", seam_report_samples(&m[1].rate));
+    json_object_set_new(to, "versus_ratio", seam_report_samples(&ratio));
+}
+
+static json_t *report_decode(struct bench *b, uint32_t context,
+                             struct measured m[2],
+                             const struct seam_ceilings *c)
+{
+    struct part_bytes bytes;
+    double rate = seam_samples_at(&m[0].rate, 0.5);
+    double read = seam_samples_at(&c->read, 0.5), used, percent;
+    json_t *o, *parts;
+
+    side_bytes(&b->side[0], context, b->m->index_topk, &bytes);
+    measured_rest(&m[0]);
+    used = rate * (double)bytes.all;
+    percent = read > 0 ? 100 * used / read : 0;
+    parts = bench_parts(&m[0], &bytes, read);
+    printf("decode %u at %u: %.2f tok/s (spread %.0f %%), %.1f MB a token = "
+           "%.2f GB/s, %.1f %% of read %.2f GB/s\n",
+           b->o->n_decode, context, rate, 100 * seam_samples_spread(&m[0].rate),
+           (double)bytes.all / 1e6, used / 1e9, percent, read / 1e9);
+    printf(
+        "  of a token: experts %.1f MB, other weights %.1f MB, state %.1f "
+        "MB, cache %.1f MB; glue %.1f %%, %.1f launches\n",
+        (double)bytes.experts / 1e6,
+        (double)(bytes.all - bytes.experts - bytes.state - bytes.cache) / 1e6,
+        (double)bytes.state / 1e6, (double)bytes.cache / 1e6,
+        100 * measured_glue(&m[0]), (double)m[0].launches / (double)m[0].steps);
+    print_parts(parts);
+    o = json_pack(
+        "{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "tokens_per_s",
+        seam_report_samples(&m[0].rate), "bytes", (json_int_t)bytes.all,
+        "bytes_experts", (json_int_t)bytes.experts, "bytes_state",
+        (json_int_t)bytes.state, "bytes_cache", (json_int_t)bytes.cache,
+        "read_bytes", read, "percent_of_read", percent, "percent_glue",
+        100 * measured_glue(&m[0]), "launches",
+        (double)m[0].launches / (double)m[0].steps, "parts", parts);
+    bench_ratio(b, m, o);
+    return o;
+}
+
+static json_t *report_prefill(struct bench *b, uint32_t context,
+                              struct measured m[2],
+                              const struct seam_ceilings *c)
+{
+    const struct side *s = &b->side[0];
+    double rate = seam_samples_at(&m[0].rate, 0.5);
+    /* Products with weights alone: attention itself comes on top. */
+    double ops =
+        2 * rate * ((double)s->n_params + (double)s->n_head / b->o->n_prefill);
+    double bf16 = seam_samples_at(&c->dot[SEAM_DOT_BF16], 0.5);
+    double int8 = seam_samples_at(&c->dot[SEAM_DOT_INT8], 0.5);
+    json_t *o, *parts;
+
+    measured_rest(&m[0]);
+    parts = bench_parts(&m[0], NULL, 0);
+    printf("prefill %u at %u: %.1f tok/s (spread %.0f %%) = %.0f GFLOP/s of "
+           "weights, %.1f %% of bf16, %.1f %% of int8; glue %.1f %%\n",
+           b->o->n_prefill, context, rate,
+           100 * seam_samples_spread(&m[0].rate), ops / 1e9,
+           bf16 > 0 ? 100 * ops / bf16 : 0, int8 > 0 ? 100 * ops / int8 : 0,
+           100 * measured_glue(&m[0]));
+    print_parts(parts);
+    o = json_pack("{s:o, s:f, s:f, s:f, s:f, s:o}", "tokens_per_s",
+                  seam_report_samples(&m[0].rate), "ops_per_s", ops,
+                  "percent_of_bf16", bf16 > 0 ? 100 * ops / bf16 : 0,
+                  "percent_of_int8", int8 > 0 ? 100 * ops / int8 : 0,
+                  "percent_glue", 100 * measured_glue(&m[0]), "parts", parts);
+    bench_ratio(b, m, o);
+    return o;
 }
 
 static int bench_point(struct bench *b, uint32_t context,
                        struct seam_error *err)
 {
-    struct seam_samples decode = { .n = 0 }, prefill = { .n = 0 };
-    struct seam_bench_bytes bytes;
-    uint32_t before = b->read.n;
-    struct seam_samples read = { .n = 0 };
-    uint64_t all;
-    int rc = bench_fill(b, context, err);
+    struct measured *m = calloc(4, sizeof *m);
+    struct seam_ceilings *c = calloc(2, sizeof *c);
+    json_t *point = json_pack("{s:I}", "context", (json_int_t)context);
+    int rc = 0;
 
-    bench_bytes(b, context, &bytes);
-    all = bytes.dense + bytes.expert + bytes.state + bytes.cache;
-    if (!rc && b->o->n_decode)
-        rc = bench_runs(b, b->o->n_decode, 1, &decode, err);
+    if (!m || !c || !point)
+        rc = seam_fail(err, SEAM_ENOMEM, "out of memory");
+    for (uint32_t k = 0; k < b->n_sides && !rc; k++)
+        rc = side_fill(b, &b->side[k], context, err);
+    if (!rc && b->o->n_decode) {
+        rc = bench_runs(b, b->o->n_decode, 1, m, &c[0], err);
+        if (!rc)
+            json_object_set_new(point, "decode",
+                                report_decode(b, context, m, &c[0]));
+    }
+    if (!rc && b->o->n_prefill) {
+        rc = bench_runs(b, b->o->n_prefill, b->side[0].rt->limits.max_tokens,
+                        m + 2, &c[1], err);
+        if (!rc)
+            json_object_set_new(point, "prefill",
+                                report_prefill(b, context, m + 2, &c[1]));
+    }
+    fflush(stdout);
+    if (!rc)
+        json_array_append(b->points, point);
+    json_decref(point);
+    free(m);
+    free(c);
+    return rc;
+}
+
+/* Curve of one rate over contexts, if there are several. */
+static void page_curve(struct seam_buf *page, const json_t *points,
+                       const char *what)
+{
+    double x[SEAM_BENCH_MAX_POINTS], y[SEAM_BENCH_MAX_POINTS];
+    struct seam_curve curve = { what, x, y, 0 };
+    const json_t *p;
+    size_t i;
+
+    json_array_foreach(points, i, p)
+    {
+        const json_t *rate =
+            json_object_get(json_object_get(p, what), "tokens_per_s");
+
+        if (!rate || curve.n == SEAM_BENCH_MAX_POINTS)
+            continue;
+        x[curve.n] = (double)json_integer_value(json_object_get(p, "context"));
+        y[curve.n++] = json_number_value(json_object_get(rate, "median"));
+    }
+    if (curve.n > 1)
+        seam_html_curves(page, what, "tokens of context", "tokens/s", &curve,
+                         1);
+}
+
+static void page_parts(struct seam_buf *page, const json_t *point,
+                       const char *what)
+{
+    static const char *const columns[] = {
+        "part", "calls", "us", "percent", "MB", "GB/s", "percent of read", NULL
+    };
+    const json_t *rows = json_object_get(json_object_get(point, what), "parts");
+    struct seam_bar bar[SEAM_N_WATCHED];
+    char title[64];
+    const json_t *row;
+    uint32_t n = 0;
+    size_t i;
+
+    if (!rows)
+        return;
+    json_array_foreach(rows, i, row)
+    {
+        bar[n].label = json_string_value(json_object_get(row, "part"));
+        bar[n++].value = json_number_value(json_object_get(row, "us"));
+    }
+    snprintf(title, sizeof title, "A step of %s at %lld", what,
+             (long long)json_integer_value(json_object_get(point, "context")));
+    seam_html_bars(page, title, "us", bar, n);
+    seam_html_table(page, rows, columns);
+}
+
+static int bench_page(const struct bench *b, const char *machine,
+                      struct seam_error *err)
+{
+    struct seam_buf page = { 0 };
+    char title[128];
+    const json_t *p;
+    size_t i;
+    int rc;
+
+    snprintf(title, sizeof title, "seam bench model, %s", b->o->shape);
+    seam_html_open(&page, title);
+    seam_html_text(&page, machine);
+    page_curve(&page, b->points, "decode");
+    page_curve(&page, b->points, "prefill");
+    json_array_foreach(b->points, i, p)
+    {
+        page_parts(&page, p, "decode");
+        page_parts(&page, p, "prefill");
+    }
+    seam_html_close(&page);
+    rc = page.failed ? seam_fail(err, SEAM_ENOMEM, "out of memory")
+                     : seam_report_file(b->o->html, page.p, page.n, err);
+    seam_buf_release(&page);
+    return rc;
+}
+
+static int bench_report(struct bench *b, struct seam_error *err)
+{
+    struct seam_buf machine = { 0 };
+    json_t *root;
+    int rc = 0;
+
+    seam_report_machine_text(b->machine, &b->all, &machine);
+    if (machine.p)
+        fputs(machine.p, stdout);
+    if (b->o->json) {
+        root = json_pack("{s:s, s:s, s:s, s:o, s:O}", "bench", "model", "shape",
+                         b->o->shape, "version", SEAM_VERSION, "machine",
+                         seam_report_machine(b->machine, &b->all), "points",
+                         b->points);
+        rc = root ? seam_report_json(b->o->json, root, err)
+                  : seam_fail(err, SEAM_ENOMEM, "out of memory");
+        json_decref(root);
+    }
+    if (!rc && b->o->html)
+        rc = bench_page(b, machine.p ? machine.p : "", err);
+    seam_buf_release(&machine);
+    return rc;
+}
+
+/* ---- Opening ------------------------------------------------------------- */
+
+static int side_open(struct bench *b, struct side *s,
+                     const struct seam_config *config, struct seam_error *err)
+{
+    struct seam_runtime_opts ro = {
+        .config = config,
+        .log = b->o->log,
+        .logit_rows = 1,
+        .wrap = seam_watch_wrap,
+        .wrap_ctx = &s->watch,
+    };
+    struct counting count = { .s = s, .err = err };
+    int rc = seam_runtime_open(&s->rt, &ro, err);
+
     if (rc)
         return rc;
-    for (uint32_t i = before; i < b->read.n; i++)
-        seam_samples_add(&read, b->read.v[i]);
-    if (decode.n) {
-        double rate = seam_samples_at(&decode, 0.5);
-        double could = seam_samples_at(&read, 0.5);
-
-        printf("decode %u at %u: %.2f tok/s (spread %.0f %%), %.1f MB a token "
-               "= %.2f GB/s, %.1f %% of %.2f GB/s\n",
-               b->o->n_decode, context, rate,
-               100 * seam_samples_spread(&decode), (double)all / 1e6,
-               rate * (double)all / 1e9, 100 * rate * (double)all / could,
-               could / 1e9);
-        printf("  of a token: dense %.1f MB, experts %.1f MB, state %.1f MB, "
-               "cache %.1f MB\n",
-               (double)bytes.dense / 1e6, (double)bytes.expert / 1e6,
-               (double)bytes.state / 1e6, (double)bytes.cache / 1e6);
+    count.m = seam_checkpoint_config(s->rt->model.checkpoint);
+    for (int r = 0; r < SEAM_N_ROLES; r++) {
+        s->host[r].hosted = s->rt->inst[r]->host;
+        seam_counting_host_wrap(&s->host[r], &s->rt->inst[r]->host.table);
     }
-    if (b->o->n_prefill)
-        rc = bench_runs(b, b->o->n_prefill, b->rt->limits.max_tokens, &prefill,
-                        err);
-    if (!rc && prefill.n)
-        printf("prefill %u at %u: %.1f tok/s (spread %.0f %%)\n",
-               b->o->n_prefill, context, seam_samples_at(&prefill, 0.5),
-               100 * seam_samples_spread(&prefill));
-    fflush(stdout);
-    return rc;
+    s->state = malloc(seam_runtime_row_bytes(s->rt) + 1);
+    if (!s->state)
+        return seam_fail(err, SEAM_ENOMEM, "out of memory");
+    rc = seam_inventory(count.m, 0, count.m->n_layers, true, count_weight,
+                        &count);
+    return rc ? rc : seam_runtime_zero_row(s->rt, 0, err);
+}
+
+static void side_close(struct side *s)
+{
+    for (int r = 0; s->rt && r < SEAM_N_ROLES; r++)
+        if (s->host[r].hosted.table.size)
+            s->rt->inst[r]->host.table = s->host[r].hosted.table;
+    seam_runtime_close(s->rt);
+    free(s->state);
 }
 
 static int bench_open(struct bench *b, struct seam_error *err)
 {
     const struct seam_bench_model_opts *o = b->o;
-    struct seam_runtime_opts ro = { .config = o->config,
-                                    .log = o->log,
-                                    .logit_rows = 1 };
-    uint32_t longest = 0, step, x = 12345;
-    int rc = seam_runtime_open(&b->rt, &ro, err);
+    uint32_t longest = 0, x = 12345;
+    const struct seam_runtime *rt;
+    int rc = side_open(b, &b->side[0], o->config, err);
 
+    b->n_sides = 1;
+    if (!rc && o->versus) {
+        b->n_sides = 2;
+        rc = side_open(b, &b->side[1], o->versus, err);
+    }
     if (rc)
         return rc;
-    b->m = seam_checkpoint_config(b->rt->model.checkpoint);
+    rt = b->side[0].rt;
+    b->m = seam_checkpoint_config(rt->model.checkpoint);
     for (uint32_t i = 0; i < o->n_contexts; i++)
         if (o->context[i] > longest)
             longest = o->context[i];
-    step = o->n_decode > o->n_prefill ? o->n_decode : o->n_prefill;
-    longest += step;
-    if (longest > b->rt->limits.max_context ||
-        longest > b->rt->n_pages * b->rt->page_tokens)
+    longest += o->n_decode > o->n_prefill ? o->n_decode : o->n_prefill;
+    if (longest > rt->limits.max_context ||
+        longest > rt->n_pages * rt->page_tokens)
         return seam_fail(err, SEAM_EINVAL,
                          "%u tokens are asked for; the model holds %u, the "
                          "cache %u (engine.cache_bytes)",
-                         longest, b->rt->limits.max_context,
-                         b->rt->n_pages * b->rt->page_tokens);
-    b->n_pages = (longest + b->rt->page_tokens - 1) / b->rt->page_tokens;
-    b->page = calloc(b->n_pages, sizeof *b->page);
-    b->token = calloc(longest, sizeof *b->token);
-    b->state = malloc(seam_runtime_row_bytes(b->rt) + 1);
-    if (!b->page || !b->token || !b->state)
+                         longest, rt->limits.max_context,
+                         rt->n_pages * rt->page_tokens);
+    b->n_pages = (longest + rt->page_tokens - 1) / rt->page_tokens;
+    b->page = calloc(b->n_pages + 1, sizeof *b->page);
+    b->token = calloc(longest + 1, sizeof *b->token);
+    b->points = json_array();
+    if (!b->page || !b->token || !b->points)
         return seam_fail(err, SEAM_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < b->n_pages; i++)
         b->page[i] = (int32_t)i;
@@ -241,9 +691,7 @@ static int bench_open(struct bench *b, struct seam_error *err)
         x = x * 1664525u + 1013904223u;
         b->token[i] = (int32_t)(((uint64_t)x * b->m->vocab) >> 32);
     }
-    seam_checkpoint_each(b->rt->model.checkpoint, bytes_of, b);
-    rc = seam_machine_new(&b->machine, b->rt->pool, o->read_bytes, err);
-    return rc ? rc : seam_runtime_zero_row(b->rt, 0, err);
+    return seam_machine_new(&b->machine, rt->pool, o->read_bytes, err);
 }
 
 static int order_u32(const void *a, const void *b)
@@ -257,17 +705,24 @@ int seam_bench_model_run(const struct seam_bench_model_opts *o,
                          struct seam_error *err)
 {
     struct seam_bench_model_opts sorted = *o;
-    struct bench b = { .o = &sorted };
+    struct bench *b = calloc(1, sizeof *b);
     int rc;
 
+    if (!b)
+        return seam_fail(err, SEAM_ENOMEM, "out of memory");
+    b->o = &sorted;
     qsort(sorted.context, sorted.n_contexts, sizeof *sorted.context, order_u32);
-    rc = bench_open(&b, err);
+    rc = bench_open(b, err);
     for (uint32_t i = 0; i < sorted.n_contexts && !rc; i++)
-        rc = bench_point(&b, sorted.context[i], err);
-    seam_machine_free(b.machine);
-    seam_runtime_close(b.rt);
-    free(b.page);
-    free(b.token);
-    free(b.state);
+        rc = bench_point(b, sorted.context[i], err);
+    if (!rc)
+        rc = bench_report(b, err);
+    seam_machine_free(b->machine);
+    for (uint32_t k = 0; k < b->n_sides; k++)
+        side_close(&b->side[k]);
+    json_decref(b->points);
+    free(b->page);
+    free(b->token);
+    free(b);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* Whole steps of a model, measured: decoding and prefilling at given contexts,
- * held against what the machine could read meanwhile. */
+ * taken apart by what is called, held against what the machine could do
+ * meanwhile. */
 #ifndef SEAM_BENCH_MODEL_H
 #define SEAM_BENCH_MODEL_H
 
@@ -9,21 +10,18 @@
 
 struct seam_bench_model_opts {
     const struct seam_config *config;
+    const struct seam_config *versus; /* alternate with that; or NULL         */
     const struct seam_log *log;
+    const char *shape, *versus_name;         /* for the report                */
     uint32_t context[SEAM_BENCH_MAX_POINTS]; /* tokens that stand before      */
     uint32_t n_contexts;
     uint32_t n_decode;   /* tokens decoded in a run; 0: none                  */
     uint32_t n_prefill;  /* tokens prefilled in a run; 0: none                */
     uint32_t runs;       /* of each measurement                               */
+    uint32_t distinct;   /* tokens of context that are really computed; the
+                            cache's pages after them are copies               */
     uint64_t read_bytes; /* memory for the read bandwidth                     */
-};
-
-/* What one token makes a step read once, whatever else it does. */
-struct seam_bench_bytes {
-    uint64_t dense;  /* weights that every token uses                         */
-    uint64_t expert; /* of the experts that it is routed to                   */
-    uint64_t state;  /* recurrent state, read and written                     */
-    uint64_t cache;  /* records of the context that are read, at most         */
+    const char *json, *html; /* files, or NULL                                */
 };
 
 /* Measure and print.  [control] */

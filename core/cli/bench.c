@@ -26,11 +26,17 @@ static const char help[] =
     "  --decode N            tokens decoded in a run; 32\n"
     "  --prefill N           tokens prefilled in a run; 512\n"
     "  --runs N              runs of each measurement; 5\n"
+    "  --distinct N          tokens of context that are computed, the rest\n"
+    "                        being copies of their pages; 1024\n"
+    "  --versus KEY=VALUE    alternate with a second run that has this setting\n"
+    "  --read-mb N           memory to measure the read bandwidth with; 1024\n"
+    "  --json FILE, --html FILE   the same as data, and as a page\n"
     "  -c, --set, --threads  as for serve; without -c, the plugins of\n"
     "                        conf/nano.json beside the program\n";
 
 struct cli_bench {
     struct seam_cli_opts common;
+    struct seam_cli_opts versus;
     const char *shape, *base, *dir;
     uint64_t seed;
     struct seam_bench_model_opts model;
@@ -73,6 +79,10 @@ static int bench_flag(struct cli_bench *b, const char *flag, const char *value)
         b->shape = value;
     else if (!strcmp(flag, "--dir"))
         b->base = value;
+    else if (!strcmp(flag, "--json"))
+        m->json = value;
+    else if (!strcmp(flag, "--html"))
+        m->html = value;
     else {
         if (!strcmp(flag, "--seed"))
             ok = seam_parse_u64(value, strlen(value), &b->seed);
@@ -84,13 +94,34 @@ static int bench_flag(struct cli_bench *b, const char *flag, const char *value)
             ok = bench_u32(value, &m->n_prefill);
         else if (!strcmp(flag, "--runs"))
             ok = bench_u32(value, &m->runs) && m->runs > 0;
-        else
+        else if (!strcmp(flag, "--distinct"))
+            ok = bench_u32(value, &m->distinct) && m->distinct > 0;
+        else if (!strcmp(flag, "--read-mb")) {
+            ok = seam_parse_u64(value, strlen(value), &m->read_bytes) &&
+                 m->read_bytes > 0 && m->read_bytes < 1u << 20;
+            m->read_bytes <<= 20;
+        } else
             return seam_cli_usage("bench", "unknown argument", flag);
         if (!ok)
             return seam_cli_usage("bench", "expected another value after",
                                   flag);
     }
     return 0;
+}
+
+/* A setting of the second run. */
+static int bench_versus(struct cli_bench *b, const char *value)
+{
+    char *argv[] = { "--set", (char *)value };
+    struct seam_error err;
+    int i = 0;
+
+    if (!value)
+        return seam_cli_usage("bench", "expected a value after", "--versus");
+    b->model.versus_name = value;
+    return seam_cli_option(&b->versus, 2, argv, &i, &err) < 0
+               ? seam_cli_fail(&err) + 1
+               : 0;
 }
 
 static int bench_args(struct cli_bench *b, int argc, char **argv)
@@ -111,7 +142,9 @@ static int bench_args(struct cli_bench *b, int argc, char **argv)
             b->dir = argv[i];
             continue;
         }
-        rc = bench_flag(b, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+        rc = !strcmp(argv[i], "--versus")
+                 ? bench_versus(b, i + 1 < argc ? argv[i + 1] : NULL)
+                 : bench_flag(b, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
         if (rc)
             return rc;
         i++;
@@ -174,14 +207,36 @@ static int bench_model_path(struct cli_bench *b, char **path,
     return rc;
 }
 
-static int bench_config(struct cli_bench *b, char *path, struct seam_config *c,
-                        struct seam_log *log, struct seam_error *err)
+/* A setting's key, whichever of its two names it is given by. */
+static const char *bench_key(const char *key)
 {
-    struct seam_cli_opts *o = &b->common;
+    const char *of = seam_config_flag_key(key, NULL);
+
+    return of ? of : key;
+}
+
+/* The settings of the command line, those of `more` and the model's path. */
+static int bench_config(const struct cli_bench *b,
+                        const struct seam_cli_opts *more, const char *path,
+                        struct seam_config *c, struct seam_log *log,
+                        struct seam_error *err)
+{
+    struct seam_cli_opts all = b->common, *o = &all;
     static char *no_env[] = { NULL };
 
-    if (o->n_flags < SEAM_CLI_MAX_FLAGS)
-        o->flag[o->n_flags++] = (struct seam_flag){ "model.path", path };
+    if (o->n_flags + more->n_flags + 1 > SEAM_CLI_MAX_FLAGS)
+        return seam_fail(err, SEAM_EINVAL, "more than %d settings",
+                         SEAM_CLI_MAX_FLAGS - 1);
+    for (size_t i = 0; i < more->n_flags; i++) {
+        size_t k = 0;
+
+        while (k < o->n_flags &&
+               strcmp(bench_key(o->flag[k].key), bench_key(more->flag[i].key)))
+            k++;
+        o->flag[k] = more->flag[i];
+        o->n_flags += k == o->n_flags;
+    }
+    o->flag[o->n_flags++] = (struct seam_flag){ "model.path", path };
     if (o->file)
         return seam_cli_load(o, c, log, err);
     *log = (struct seam_log){ .fd = 2, .level = SEAM_LOG_ERROR };
@@ -191,7 +246,8 @@ static int bench_config(struct cli_bench *b, char *path, struct seam_config *c,
 
 static int bench_model(struct cli_bench *b)
 {
-    struct seam_config c = { 0 };
+    static const struct seam_cli_opts none;
+    struct seam_config c = { 0 }, second = { 0 };
     struct seam_log log;
     struct seam_error err;
     char *path = NULL;
@@ -201,12 +257,17 @@ static int bench_model(struct cli_bench *b)
         return seam_cli_usage("bench model", "unexpected argument", b->dir);
     rc = bench_model_path(b, &path, &err);
     if (!rc)
-        rc = bench_config(b, path, &c, &log, &err);
+        rc = bench_config(b, &none, path, &c, &log, &err);
+    if (!rc && b->versus.n_flags)
+        rc = bench_config(b, &b->versus, path, &second, &log, &err);
     b->model.config = &c;
+    b->model.versus = b->versus.n_flags ? &second : NULL;
     b->model.log = &log;
+    b->model.shape = b->shape;
     if (!rc)
         rc = seam_bench_model_run(&b->model, &err);
     seam_config_release(&c);
+    seam_config_release(&second);
     free(path);
     return rc ? seam_cli_fail(&err) : 0;
 }
@@ -220,6 +281,7 @@ int seam_cli_bench(int argc, char **argv)
                    .n_decode = 32,
                    .n_prefill = 512,
                    .runs = 5,
+                   .distinct = 1024,
                    .read_bytes = (uint64_t)1 << 30 },
     };
     int rc;
@@ -242,5 +304,6 @@ int seam_cli_bench(int argc, char **argv)
         rc = seam_cli_usage("bench", "there is nothing to bench called",
                             argv[0]);
     seam_cli_opts_release(&b.common);
+    seam_cli_opts_release(&b.versus);
     return rc;
 }

@@ -223,7 +223,9 @@ static struct seam_block_ref runtime_block(const struct seam_runtime *rt,
                                     rt->self[role] };
 }
 
-static int runtime_open_net(struct seam_runtime *rt, struct seam_error *err)
+static int runtime_open_net(struct seam_runtime *rt,
+                            const struct seam_runtime_opts *opts,
+                            struct seam_error *err)
 {
     struct seam_glm5_next_opts o = {
         .checkpoint = rt->model.checkpoint,
@@ -237,6 +239,8 @@ static int runtime_open_net(struct seam_runtime *rt, struct seam_error *err)
         .moe = runtime_block(rt, SEAM_ROLE_MOE),
     };
 
+    if (opts->wrap)
+        opts->wrap(opts->wrap_ctx, &o);
     return seam_glm5_next_new(&rt->net, &o, err);
 }
 
@@ -439,7 +443,7 @@ int seam_runtime_open(struct seam_runtime **out,
     if (!rc)
         rc = runtime_open_memory(rt, err);
     if (!rc)
-        rc = runtime_open_net(rt, err);
+        rc = runtime_open_net(rt, opts, err);
     if (!rc)
         rc = runtime_say(&o, "plugins", SEAM_N_ROLES, SEAM_N_ROLES, err);
     if (rc)

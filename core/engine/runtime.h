@@ -19,6 +19,10 @@ struct seam_runtime_opts {
     int (*progress)(void *ctx, const char *what, uint64_t done, uint64_t total);
     void *progress_ctx;
     uint32_t logit_rows; /* of one step; 0: enough to serve */
+    /* Called before the model is made, which then calls what this leaves in *o:
+     * for measurements, which put tables of their own around the plugins'. */
+    void (*wrap)(void *ctx, struct seam_glm5_next_opts *o);
+    void *wrap_ctx;
 };
 
 /* One sequence's share of a step.  Arrays are host memory, borrowed. */

@@ -1,0 +1,58 @@
+/* A measurement as JSON, and as a page with tables and charts that needs
+ * nothing but itself. */
+#ifndef SEAM_BENCH_REPORT_H
+#define SEAM_BENCH_REPORT_H
+
+#include <jansson.h>
+
+#include "core/base/buf.h"
+#include "core/base/error.h"
+#include "core/bench/machine.h"
+#include "core/bench/sample.h"
+
+/* {"median", "min", "max", "spread", "n"} */
+json_t *seam_report_samples(const struct seam_samples *s);
+/* The ceilings and how they were reached. */
+json_t *seam_report_machine(const struct seam_machine *m,
+                            const struct seam_ceilings *c);
+/* The same as lines of text. */
+void seam_report_machine_text(const struct seam_machine *m,
+                              const struct seam_ceilings *c,
+                              struct seam_buf *out);
+
+/* Write root as indented JSON.  EINVAL with the system's words. */
+int seam_report_json(const char *path, const json_t *root,
+                     struct seam_error *err);
+int seam_report_file(const char *path, const char *text, size_t n,
+                     struct seam_error *err);
+
+/* ---- A page -------------------------------------------------------------- */
+
+void seam_html_open(struct seam_buf *b, const char *title);
+void seam_html_heading(struct seam_buf *b, const char *text);
+/* Text as it is, with line breaks. */
+void seam_html_text(struct seam_buf *b, const char *text);
+/* rows: a list of objects; columns: keys, NULL-terminated.  Numbers are written
+ * with four digits; {"median"} stands for its median. */
+void seam_html_table(struct seam_buf *b, const json_t *rows,
+                     const char *const *columns);
+
+struct seam_bar {
+    const char *label;
+    double value;
+};
+void seam_html_bars(struct seam_buf *b, const char *title, const char *unit,
+                    const struct seam_bar *bar, uint32_t n);
+
+struct seam_curve {
+    const char *label;
+    const double *x, *y; /* [n], x ascending                                  */
+    uint32_t n;
+};
+/* x is drawn logarithmically, from its smallest value above 0. */
+void seam_html_curves(struct seam_buf *b, const char *title, const char *x,
+                      const char *y, const struct seam_curve *curve,
+                      uint32_t n);
+void seam_html_close(struct seam_buf *b);
+
+#endif

@@ -1,0 +1,193 @@
+/* seam bench as its user meets it.  Nothing here depends on how fast anything
+ * is. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/cli/process.h"
+
+#define PLUGIN_DIR "plugin_dir=" SEAM_TEST_PLUGIN_DIR
+#define ARGS(...)  ((const char *const[]){ __VA_ARGS__, NULL })
+
+/* A folder for a test, removed by leave(). */
+struct place {
+    char dir[64], json[96], html[96], model[96];
+};
+
+static void enter(struct place *p)
+{
+    snprintf(p->dir, sizeof p->dir, "/tmp/seam-bench-XXXXXX");
+    cr_assert_not_null(mkdtemp(p->dir));
+    snprintf(p->json, sizeof p->json, "%s/out.json", p->dir);
+    snprintf(p->html, sizeof p->html, "%s/out.html", p->dir);
+    snprintf(p->model, sizeof p->model, "%s/model", p->dir);
+}
+
+static void leave(const struct place *p)
+{
+    char command[160];
+    FILE *f;
+
+    snprintf(command, sizeof command, "rm -r '%s'", p->dir);
+    f = popen(command, "r");
+    cr_assert_not_null(f);
+    cr_expect_eq(pclose(f), 0);
+}
+
+static void says(const char *const *args, int status, const char *out,
+                 const char *err)
+{
+    struct process p;
+
+    process_run(&p, args, NULL);
+    cr_expect_eq(p.status, status, "exit status %d, expected %d; %s%s",
+                 p.status, status, p.out_text.p, p.err_text.p);
+    if (out)
+        cr_expect_not_null(strstr(p.out_text.p, out), "no \"%s\" in: %s", out,
+                           p.out_text.p);
+    if (err)
+        cr_expect_not_null(strstr(p.err_text.p, err), "no \"%s\" in: %s", err,
+                           p.err_text.p);
+    process_release(&p);
+}
+
+static json_t *json_of(const char *path)
+{
+    json_error_t e;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+
+    cr_assert_not_null(root, "%s: %s", path, e.text);
+    return root;
+}
+
+static double number(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (json_is_object(v))
+        v = json_object_get(v, "median");
+    cr_assert(json_is_number(v), "no number %s", key);
+    return json_number_value(v);
+}
+
+static void expect_page(const char *path)
+{
+    char *text = calloc(1, 1 << 20);
+    FILE *f = fopen(path, "r");
+    size_t n;
+
+    cr_assert(f && text);
+    n = fread(text, 1, (1 << 20) - 1, f);
+    cr_expect_gt(n, 500);
+    cr_expect_not_null(strstr(text, "<svg"), "no chart");
+    cr_expect_not_null(strstr(text, "</html>"), "not whole");
+    cr_expect_null(strstr(text, "nan<"), "a number that is none");
+    fclose(f);
+    free(text);
+}
+
+Test(bench, refuses_what_it_does_not_know)
+{
+    says(ARGS("bench", "--help"), 0, "seam bench model", NULL);
+    says(ARGS("bench"), 2, NULL, "seam bench make");
+    says(ARGS("bench", "everything"), 2, NULL, "'everything'");
+    says(ARGS("bench", "model", "--runs", "0"), 2, NULL, "--runs");
+    says(ARGS("bench", "model", "--contxt", "1"), 2, NULL, "'--contxt'");
+    says(ARGS("bench", "make"), 2, NULL, "new folder");
+    says(ARGS("bench", "make", "--shape", "/nonexistent", "/nonexistent/x"), 1,
+         NULL, "/nonexistent");
+}
+
+Test(bench, makes_a_checkpoint_that_is_read_again)
+{
+    struct place p;
+
+    enter(&p);
+    says(ARGS("bench", "make", "--shape", "nano", p.model), 0, "15.7 M weights",
+         NULL);
+    says(ARGS("bench", "make", "--shape", "nano", p.model), 1, NULL,
+         "File exists");
+    says(ARGS("inspect", p.model), 0, "8 layers (6 linear, 2 sparse", NULL);
+    leave(&p);
+}
+
+Test(bench, takes_shapes_from_files)
+{
+    struct place p;
+    FILE *f;
+
+    enter(&p);
+    f = fopen(p.json, "w");
+    cr_assert_not_null(f);
+    fputs("{\"hidden_size\": 128, \"num_hidden_layers\": 1, "
+          "\"n_routed_experts\": 4, \"num_experts_per_tok\": 2, "
+          "\"first_k_dense_replace\": 0, \"vocab_size\": 512, "
+          "\"moe_intermediate_size\": 128, \"num_attention_heads\": 2, "
+          "\"q_lora_rank\": 64, \"kv_lora_rank\": 64, \"index_n_heads\": 2}",
+          f);
+    fclose(f);
+    says(ARGS("bench", "make", "--shape", p.json, p.model), 0, "weights", NULL);
+    says(ARGS("inspect", p.model), 0, "4 routed, 2 per token", NULL);
+    f = fopen(p.json, "w");
+    fputs("{\"hidden_sice\": 128}", f);
+    fclose(f);
+    says(ARGS("bench", "make", "--shape", p.json, p.html), 1, NULL,
+         "hidden_sice");
+    leave(&p);
+}
+
+Test(bench, takes_a_model_apart)
+{
+    struct place p;
+    json_t *root;
+    const json_t *points, *decode, *parts, *part;
+    double percent = 0;
+    size_t i;
+
+    enter(&p);
+    says(ARGS("bench", "model", "--shape", "nano", "--dir", p.dir, "--runs",
+              "1", "--decode", "2", "--prefill", "8", "--context", "0,96",
+              "--distinct", "64", "--read-mb", "8", "--json", p.json, "--html",
+              p.html, "--set", PLUGIN_DIR, "--threads", "2", "--versus",
+              "engine.threads=1"),
+         0, "with engine.threads=1:", "made ");
+    root = json_of(p.json);
+    points = json_object_get(root, "points");
+    cr_assert_eq(json_array_size(points), 2);
+    decode = json_object_get(json_array_get(points, 1), "decode");
+    cr_expect_gt(number(decode, "tokens_per_s"), 0);
+    cr_expect_gt(number(decode, "percent_of_read"), 0);
+    cr_expect_gt(number(decode, "launches"), 0);
+    /* 8.2 M weights: half of them BF16, experts int4. */
+    cr_expect_gt(number(decode, "bytes"), 12e6);
+    cr_expect_lt(number(decode, "bytes"), 18e6);
+    cr_expect_gt(number(decode, "bytes_cache"), 0);
+    parts = json_object_get(decode, "parts");
+    json_array_foreach(parts, i, part) percent += number(part, "percent");
+    cr_expect(fabs(percent - 100) < 0.1, "the parts add up to %g %%", percent);
+    cr_expect_gt(number(decode, "percent_glue"), 0);
+    cr_expect_lt(number(decode, "percent_glue"), 100);
+    cr_expect_gt(number(decode, "versus_ratio"), 0);
+    cr_expect_gt(number(json_object_get(root, "machine"), "read_bytes"), 0);
+    json_decref(root);
+    expect_page(p.html);
+    leave(&p);
+}
+
+Test(bench, says_what_does_not_fit)
+{
+    struct place p;
+
+    enter(&p);
+    says(ARGS("bench", "model", "--shape", "nano", "--dir", p.dir, "--set",
+              PLUGIN_DIR, "--context", "65536"),
+         1, NULL, "65536");
+    says(ARGS("bench", "model", "--shape", "nano", "--dir", p.dir, "--set",
+              "engine.thread=1"),
+         1, NULL, "engine.threads");
+    leave(&p);
+}
