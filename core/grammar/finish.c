@@ -487,7 +487,9 @@ static bool tail_leads(const struct g_auto *a, uint32_t at, uint32_t s,
     return true;
 }
 
-static bool loops_plain(const struct g_auto *a, uint32_t s)
+/* Do all characters beyond ASCII lead from s back to it? */
+static bool loops_wide(const struct g_auto *a, uint32_t s, uint8_t first,
+                       uint8_t last)
 {
     static const struct {
         uint8_t lo, hi, next_lo, next_hi, n;
@@ -497,33 +499,68 @@ static bool loops_plain(const struct g_auto *a, uint32_t s)
         { 0xee, 0xef, 0x80, 0xbf, 2 }, { 0xf0, 0xf0, 0x90, 0xbf, 3 },
         { 0xf1, 0xf3, 0x80, 0xbf, 3 }, { 0xf4, 0xf4, 0x80, 0x8f, 3 },
     };
-    const struct g_edge *e = edge_at(a, s, ' ');
-    uint8_t first, last;
 
-    if (!e || e->to != s)
-        return false;
-    first = e->flags & G_MORE;
-    last = e->flags & G_INC;
-    /* Counted characters: only where nothing else can begin with one. */
-    if ((last || first) && (!(last && first) || a->state[s].n_calls ||
-                            (a->state[s].flags & (G_ACCEPT | G_ACCEPT_DONE))))
-        return false;
-    for (unsigned c = 0x20; c < 0x80; c++) {
-        if (!g_is_plain_ascii(c))
-            continue;
-        e = edge_at(a, s, c);
-        if (!e || e->to != s || e->flags != (first | last))
-            return false;
-    }
     for (size_t i = 0; i < sizeof lead / sizeof *lead; i++)
         for (unsigned c = lead[i].lo; c <= lead[i].hi; c++) {
-            e = edge_at(a, s, c);
+            const struct g_edge *e = edge_at(a, s, c);
+
             if (!e || e->flags != first ||
                 !tail_leads(a, e->to, s, lead[i].next_lo, lead[i].next_hi,
                             lead[i].n, last))
                 return false;
         }
     return true;
+}
+
+/* Which classes of characters lead from a state back to it, each as a round of
+ * its loop or none of them. */
+static void find_loops(struct g_auto *a, uint32_t s)
+{
+    struct g_state *st = &a->state[s];
+    uint8_t n[G_N_CLASSES] = { 0 }, size[G_N_CLASSES] = { 0 }, flags = 0;
+    bool any = false, wide = false;
+
+    for (uint32_t k = 0; k < st->n_edges; k++) {
+        const struct g_edge *e = &a->edge[st->edge + k];
+
+        wide = wide || e->hi >= 0x80;
+        if (e->to != s || e->lo >= 0x80 || (any && e->flags != flags))
+            continue;
+        any = true;
+        flags = e->flags;
+        for (unsigned c = e->lo; c <= e->hi && c < 0x80; c++)
+            n[g_class_of(c)]++;
+    }
+    /* Counted ones must not be able to begin anything else; what follows the
+     * end of the rule is looked at when the mask is made. */
+    if (!any || (flags && (flags != (G_INC | G_MORE) || st->n_calls)))
+        return;
+    for (unsigned c = 0; c < 0x80; c++)
+        size[g_class_of(c)]++;
+    for (uint32_t k = 0; k < G_CLASS_WIDE; k++)
+        if (n[k] == size[k])
+            st->loops |= 1ull << k;
+    if (wide && loops_wide(a, s, flags & G_MORE, flags & G_INC))
+        st->loops |= 1ull << G_CLASS_WIDE;
+    if (st->loops && flags)
+        st->flags |= G_COUNTS;
+}
+
+/* Bytes that a state takes, from which on it is remembered by its caller, too,
+ * if the rule can end there. */
+#define WIDE_STATE 20
+
+static void find_pairs(struct g_auto *a, uint32_t s)
+{
+    struct g_state *st = &a->state[s];
+    uint32_t n = 0;
+
+    if (!(st->flags & (G_ACCEPT | G_ACCEPT_DONE)))
+        return;
+    for (uint32_t k = 0; k < st->n_edges; k++)
+        n += (uint32_t)a->edge[st->edge + k].hi - a->edge[st->edge + k].lo + 1;
+    if (n >= WIDE_STATE)
+        st->flags |= G_PAIR;
 }
 
 static int grammar_rows(struct seam_grammar *g)
@@ -604,9 +641,10 @@ int g_build_finish(struct g_build *b, uint32_t start,
         goto out;
     }
     take_out(&l);
-    for (uint32_t s = 0; s < b->a.n_states; s++)
-        if (loops_plain(&b->a, s))
-            b->a.state[s].flags |= G_LOOPS_PLAIN;
+    for (uint32_t s = 1; s < b->a.n_states; s++) {
+        find_loops(&b->a, s);
+        find_pairs(&b->a, s);
+    }
     g = calloc(1, sizeof *g);
     if (!g) {
         g_fail(b, SEAM_ENOMEM, "grammar: out of memory");
@@ -620,7 +658,8 @@ int g_build_finish(struct g_build *b, uint32_t start,
     b->a = (struct g_auto){ 0 };
     if (grammar_rows(g) ||
         g_cache_init(&g->cache, opts && opts->cache_bytes ? opts->cache_bytes
-                                                          : CACHE_BYTES))
+                                                          : CACHE_BYTES,
+                     2 * g->a.n_states))
         g_fail(b, SEAM_ENOMEM, "grammar: out of memory");
 out:
     links_release(&l);

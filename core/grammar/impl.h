@@ -22,9 +22,37 @@
 
 /* ---- Vocabulary ---------------------------------------------------------- */
 
+/* Characters fall into classes, a bit each, so that "this token holds nothing
+ * but such characters" is one comparison.  All but the last two are ASCII. */
+enum { G_CLASS_WIDE = 43, G_CLASS_BROKEN = 44, G_N_CLASSES = 45 };
+
+static inline uint32_t g_class_of(uint32_t c)
+{
+    if (c < 0x20)
+        return c == '\t' ? 1 : c == '\n' ? 2 : c == '\r' ? 3 : 0;
+    if (c < '0')
+        return 10 + c - 0x20;
+    if (c <= '9')
+        return 5;
+    if (c < 'A')
+        return 26 + c - ':';
+    if (c <= 'Z')
+        return c <= 'F' ? 8 : 9;
+    if (c < 'a')
+        return 33 + c - '[';
+    if (c <= 'z')
+        return c <= 'f' ? 6 : 7;
+    if (c < 0x7f)
+        return 39 + c - '{';
+    return c == 0x7f ? 4 : G_CLASS_WIDE;
+}
+
 /* Nodes in depth-first order; a node's children follow it. */
 struct g_node {
-    uint32_t end;        /* index behind its descendants */
+    uint64_t tokens; /* classes in the tokens here and below, whole tokens */
+    uint64_t below;  /* classes of what follows this place in them; all bits
+                        when this is not between two characters */
+    uint32_t end;    /* index behind its descendants */
     uint32_t tok_before; /* its tokens are ids[tok_before, ... + n_tok), those
                             of its descendants follow */
     uint16_t n_tok;      /* more than one when ids have equal bytes */
@@ -38,12 +66,10 @@ struct g_trie {
     uint32_t n_ids;
 };
 
-/* Tokens that are whole characters, none of them a control, '"', '\\' or '<',
- * are "plain": in most strings all of them are allowed, so that they need not
- * be walked byte by byte. */
-#define G_PLAIN_MAX 16
+/* Lengths in characters up to which there is a row of its own. */
+#define G_SHORT_MAX 16
 
-struct g_plain {
+struct g_long {
     int32_t id;
     uint32_t n_chars;
 };
@@ -60,20 +86,16 @@ struct seam_vocab {
     uint8_t *kind;     /* [n_rows] G_TOKEN_* */
     int32_t *stop;     /* [n_stop] */
     uint32_t n_stop;
-    struct g_trie even; /* plain tokens */
-    struct g_trie rest; /* other text tokens */
-    /* Rows 1 to G_PLAIN_MAX: plain tokens of at most so many characters; the
-     * last: all of them. */
-    uint32_t *plain;      /* [G_PLAIN_MAX + 2][n_words] */
-    struct g_plain *more; /* [n_more] longer ones, by length */
+    struct g_trie trie; /* text tokens */
+    uint32_t root[256]; /* the root's child of a byte, or 0 */
+    uint32_t *has;      /* [G_N_CLASSES][n_words] tokens with such a character */
+    /* Tokens of whole characters: rows 0 to G_SHORT_MAX those of at most so
+     * many, the last row all of them. */
+    uint32_t *whole;     /* [G_SHORT_MAX + 2][n_words] */
+    struct g_long *more; /* [n_more] longer ones, by length */
     uint32_t n_more;
     struct g_cache *shared; /* masks of rules that all grammars have */
 };
-
-static inline bool g_is_plain_ascii(uint32_t c)
-{
-    return c >= 0x20 && c < 0x80 && c != '"' && c != '\\' && c != '<';
-}
 
 /* ---- Automaton ----------------------------------------------------------- */
 
@@ -111,11 +133,13 @@ enum {
     G_ACCEPT_DONE = 2, /* the same, once the loop's min is reached */
     G_TAIL = 4,        /* it ends here and nothing else */
     G_SIMPLE = 8,      /* bytes and added tokens only */
-    G_LOOPS_PLAIN = 16 /* every plain character leads back here, and is a round
-                          of its loop if it is in one */
+    G_COUNTS = 16,     /* each character that leads back here is a round */
+    G_PAIR = 32        /* the rule can end here and in most tokens that go on:
+                          remembered together with where it was called */
 };
 
 struct g_state {
+    uint64_t loops;             /* classes of characters that lead back here */
     uint32_t edge, call, added; /* first of each kind */
     uint32_t n_edges, n_calls, n_added;
     uint32_t loop;  /* its index + 1, or 0 */
@@ -143,17 +167,33 @@ void g_auto_release(struct g_auto *a);
 
 /* ---- Remembered masks ---------------------------------------------------- */
 
-/* Of a place in a trie: it is in vocab.rest, otherwise in vocab.even. */
-#define G_IN_REST 0x80000000u
+/* Counts in a mask that is to be remembered: not known, but this much more. */
+#define G_SYMBOLIC 0x80000000u
+/* No matter how many rounds there were. */
+#define G_ANY_LO UINT16_MAX
 
-/* What a state allows, whatever the stack: tokens, and places in the trie where
- * the rule can end with bytes left over, which only the caller can judge. */
+/* Holds where at most lo rounds must still be made and at least hi may be. */
+struct g_cond {
+    uint16_t lo, hi;
+};
+
+/* A token, or a place in the trie, under a condition. */
+struct g_when {
+    uint32_t what;
+    struct g_cond cond;
+};
+
+/* What a state allows, whatever the stack and the count: tokens, and places in
+ * the trie where the rule can end with bytes left over, which only the caller
+ * can judge. */
 struct g_entry {
-    uint32_t n_ids;  /* tokens as a list, or G_NONE: as a mask */
+    uint32_t n_ids; /* tokens as a list, or G_NONE: as a mask */
+    uint32_t n_when;
     uint32_t n_pops; /* places; G_NONE: too many */
     uint16_t peak;   /* frames above the state's own that must be free */
-    uint16_t pad;
-    uint32_t data[]; /* ids or words, then places */
+    uint16_t bulk;   /* begins with a mask of tokens that are a round a
+                        character */
+    uint32_t data[]; /* bulk, ids or words, tokens and places with conditions */
 };
 
 struct g_cache {
@@ -163,11 +203,20 @@ struct g_cache {
     _Atomic uint32_t n_keys, n_entries;
     _Atomic uint64_t used;
     uint64_t bytes;
-    unsigned char *mem;
+    unsigned char *mem; /* not touched before it is used */
 };
 
-int g_cache_init(struct g_cache *c, uint64_t bytes); /* ENOMEM */
+/* For about n_keys keys.  ENOMEM. */
+int g_cache_init(struct g_cache *c, uint64_t bytes, uint32_t n_keys);
 void g_cache_release(struct g_cache *c);
+/* The entry of a key, or NULL.  *slot: where to put it, G_NONE when it cannot be
+ * remembered. */
+const struct g_entry *g_cache_find(struct g_cache *c, uint64_t key,
+                                   uint32_t *slot);
+/* Room for n words of data, or NULL; then, when it is filled, g_cache_put. */
+struct g_entry *g_cache_alloc(struct g_cache *c, uint64_t n);
+void g_cache_put(struct g_cache *c, uint32_t slot, const struct g_entry *e);
+bool g_cache_full(const struct g_cache *c, uint32_t n_words);
 
 struct seam_grammar {
     _Atomic int refs;

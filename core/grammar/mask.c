@@ -4,19 +4,35 @@
  * Most of the answer depends on a configuration's state alone: tokens that stay
  * within its rule, and places in the trie where the rule can end in mid-token.
  * That part is computed once and remembered in the grammar; the rest, from those
- * places on, is walked with the stack at hand. */
+ * places on, is walked with the stack at hand.
+ *
+ * It does not depend on how often a loop has gone round, either: it is computed
+ * for a symbolic count, and says of a token how many rounds must be left.  And
+ * where a rule can end after nearly every token, as text does, it is computed
+ * for the state together with the state that follows the rule. */
 #include "core/grammar/matcher.h"
 
 #include <stdlib.h>
 
 /* What a configuration's state allows: remembered, or just computed. */
 struct view {
-    const uint32_t *ids; /* [n_ids], unless words */
+    const uint32_t *bulk; /* [n_words], or NULL: a round for each character */
+    const uint32_t *ids;  /* [n_ids], unless words */
     uint32_t n_ids;
     const uint32_t *words;
-    const uint32_t *pops; /* [n_pops] */
-    uint32_t n_pops;      /* G_NONE: there are, but too many to note */
+    const struct g_when *when; /* [n_when]; n_when G_NONE: not known */
+    uint32_t n_when;
+    const struct g_when *pops; /* [n_pops] */
+    uint32_t n_pops;           /* G_NONE: there are, but too many to note */
     uint32_t peak;
+};
+
+/* How it is remembered. */
+struct how {
+    struct g_cache *cache;
+    uint64_t key;
+    bool pair;          /* together with what follows the rule */
+    uint32_t must, may; /* rounds of the loop, see g_cond */
 };
 
 static inline void bit_set(uint32_t *row, int32_t id)
@@ -24,79 +40,123 @@ static inline void bit_set(uint32_t *row, int32_t id)
     row[(uint32_t)id / 32] |= 1u << (id & 31);
 }
 
+static inline bool holds(struct g_cond c, const struct how *h)
+{
+    return h->must <= c.lo && h->may >= c.hi;
+}
+
+/* ---- Walking ------------------------------------------------------------- */
+
 /* g_step for a set of one configuration that a byte leads to one other, without
  * calls and returns: false when it is not like that. */
 static bool step_plainly(struct seam_matcher *m, uint32_t first, uint8_t byte)
 {
-    const struct g_auto *a = &m->g->a;
     struct g_config c = m->config[first];
-    const struct g_state *st = &a->state[c.state], *to;
+    const struct g_state *st = &m->g->a.state[c.state], *to;
     const struct g_edge *e = g_edge_of(m->g, st, byte);
     uint32_t peak;
 
     m->n_configs = first + 1;
-    m->popped = false;
+    m->n_popped = 0;
     if (!e)
         return true;
-    to = &a->state[e->to];
-    if ((e->flags | to->n_calls) || (to->flags & (G_TAIL | G_ACCEPT_DONE)) ||
+    to = &m->g->a.state[e->to];
+    if (to->n_calls || (to->flags & (G_TAIL | G_ACCEPT_DONE)) ||
         first + 1 == G_CONFIGS)
         return false;
-    if (to->flags & G_ACCEPT) {
-        if (c.frame != G_FRAME_BASE)
-            return false;
-        m->popped = true;
-    }
-    peak = m->frame[c.frame].depth + (uint32_t)to->need;
-    if (peak > G_MAX_DEPTH)
+    if ((to->flags & G_ACCEPT) && c.frame != G_FRAME_BASE)
         return false;
+    if (!g_pass(m->g, e, &c))
+        return true;
+    if (to->flags & G_ACCEPT)
+        m->popped[m->n_popped++] = c.cond;
+    peak = m->frame[c.frame].depth + (uint32_t)to->need;
     if (peak > m->peak)
         m->peak = peak;
-    if (to->loop != st->loop)
-        c.count = 0;
-    c.state = e->to;
-    m->config[m->n_configs++] = c;
+    if (peak <= G_MAX_DEPTH)
+        m->config[m->n_configs++] = c;
     return true;
 }
 
-/* Does the set config[first, end) take all plain text? */
-static bool takes_plain(const struct seam_matcher *m, uint32_t first,
-                        uint32_t end)
+/* Does the set config[first, end) take any text of these classes? */
+static bool takes_all(const struct seam_matcher *m, uint32_t first,
+                      uint32_t end, uint64_t classes)
 {
-    for (uint32_t i = first; i < end; i++) {
-        const struct g_state *st = &m->g->a.state[m->config[i].state];
+    const struct g_auto *a = &m->g->a;
 
+    for (uint32_t i = first; i < end; i++) {
+        const struct g_config *c = &m->config[i];
+        const struct g_state *st = &a->state[c->state];
+
+        if ((classes & ~st->loops) || !g_always(c->cond))
+            continue;
         /* Counted characters may run out. */
-        if ((st->flags & G_LOOPS_PLAIN) &&
-            !(g_edge_of(m->g, st, ' ')->flags & G_INC))
+        if (!(st->flags & G_COUNTS) ||
+            (c->count < G_SYMBOLIC &&
+             a->loop[st->loop - 1].max - c->count > m->g->v->max_len))
             return true;
     }
     return false;
 }
 
-/* Set the bits of the tokens below a place that the set config[first,
- * n_configs) takes.  may[256], or NULL, says which bytes that set takes at all.
- * With pops, places where the rule ends are noted, up to G_POPS. */
-static void walk(struct seam_matcher *m, uint32_t place, uint32_t first,
-                 const bool *may, bool pops, uint32_t *row)
+static void when_add(struct seam_matcher *m, uint32_t what, struct g_cond cond)
 {
-    uint32_t in = place & G_IN_REST, at = 0;
-    const struct g_trie *t = in ? &m->g->v->rest : &m->g->v->even;
-    uint32_t end = t->node[place ^ in].end;
+    if (m->n_when < m->cap_when)
+        m->when[m->n_when] = (struct g_when){ what, cond };
+    m->n_when += m->n_when <= m->cap_when;
+}
+
+/* ids[n] lead to the set config[first, n_configs), or to the end of the rule. */
+static void take(struct seam_matcher *m, const int32_t *ids, uint32_t n,
+                 uint32_t first, uint32_t *row)
+{
+    bool all = false;
+
+    for (uint32_t i = first; i < m->n_configs && !all; i++)
+        all = g_always(m->config[i].cond);
+    for (uint32_t i = 0; i < m->n_popped && !all; i++)
+        all = g_always(m->popped[i]);
+    for (uint32_t k = 0; k < n; k++) {
+        if (all) {
+            bit_set(row, ids[k]);
+            continue;
+        }
+        for (uint32_t i = first; i < m->n_configs; i++)
+            when_add(m, (uint32_t)ids[k], m->config[i].cond);
+        for (uint32_t i = 0; i < m->n_popped; i++)
+            when_add(m, (uint32_t)ids[k], m->popped[i]);
+    }
+}
+
+/* Set the bits of the tokens below a place that the set config[first,
+ * n_configs) takes.  may[256], or NULL, says which bytes that set takes at all;
+ * skip[256], or NULL, by the first byte, which classes need not be looked at in
+ * tokens of them alone.  With pops, places where the rule ends are noted, up to
+ * G_POPS. */
+static void walk(struct seam_matcher *m, uint32_t place, uint32_t first,
+                 const bool *may, const uint64_t *skip, bool pops,
+                 uint32_t *row)
+{
+    const struct g_trie *t = &m->g->v->trie;
+    uint32_t end = t->node[place].end, at = 0;
     struct g_level *level = m->level;
+    uint64_t known = 0;
 
     level[0] = (struct g_level){ first, m->n_frames, end };
     level[1].config = m->n_configs;
-    for (uint32_t i = (place ^ in) + 1; i < end;) {
+    for (uint32_t i = place + 1; i < end;) {
         const struct g_node *node = &t->node[i];
         uint32_t next;
 
         while (i >= level[at].end)
             at--;
-        if (!at && may && !may[node->byte]) {
+        if (!at && skip)
+            known = skip[node->byte];
+        if ((!at && may && !may[node->byte]) || !(node->tokens & ~known)) {
             i = node->end;
             continue;
         }
+        m->n_walked++;
         next = level[at + 1].config;
         m->n_frames = level[at].frames;
         if (next - level[at].config != 1 ||
@@ -104,7 +164,7 @@ static void walk(struct seam_matcher *m, uint32_t place, uint32_t first,
             g_step(m, level[at].config, next, node->byte);
         if (m->overflow)
             return;
-        if (!in && takes_plain(m, next, m->n_configs)) {
+        if (takes_all(m, next, m->n_configs, node->below)) {
             uint32_t last =
                 node->end < t->n ? t->node[node->end].tok_before : t->n_ids;
 
@@ -113,13 +173,12 @@ static void walk(struct seam_matcher *m, uint32_t place, uint32_t first,
             i = node->end;
             continue;
         }
-        if (m->n_configs > next || m->popped)
-            for (uint32_t k = 0; k < node->n_tok; k++)
-                bit_set(row, t->ids[node->tok_before + k]);
-        if (m->popped && pops && node->end > i + 1) {
-            if (m->n_pops < G_POPS)
-                m->pop[m->n_pops] = i | in;
-            m->n_pops++;
+        if (node->n_tok)
+            take(m, t->ids + node->tok_before, node->n_tok, next, row);
+        if (pops && node->end > i + 1) {
+            for (uint32_t k = 0; k < m->n_popped; k++, m->n_pops++)
+                if (m->n_pops < G_POPS)
+                    m->pop[m->n_pops] = (struct g_when){ i, m->popped[k] };
         }
         if (m->n_configs == next) {
             i = node->end;
@@ -133,52 +192,169 @@ static void walk(struct seam_matcher *m, uint32_t place, uint32_t first,
     }
 }
 
-/* From the beginning of all tokens; with `plain`, those are known already. */
-static void walk_all(struct seam_matcher *m, uint32_t first, bool plain,
-                     bool pops, uint32_t *row)
-{
-    uint32_t n = m->n_configs, frames = m->n_frames;
-
-    if (!plain)
-        walk(m, 0, first, NULL, pops, row);
-    m->n_configs = n;
-    m->n_frames = frames;
-    if (!m->overflow)
-        walk(m, G_IN_REST, first, NULL, pops, row);
-}
-
 /* ---- One state ----------------------------------------------------------- */
 
 /* Rounds that a loop must still and may still make, as far as a token can tell
  * the difference. */
-static void rounds_left(const struct seam_grammar *g, const struct g_config *c,
-                        uint32_t *must, uint32_t *may)
+static void rounds_left(const struct seam_grammar *g, uint32_t loop,
+                        uint32_t count, struct how *h)
 {
-    uint32_t loop = g->a.state[c->state].loop, most = g->v->max_len + 1;
+    uint32_t most = g->v->max_len + 1;
     const struct g_loop *l;
 
-    *must = *may = 0;
     if (!loop)
         return;
     l = &g->a.loop[loop - 1];
-    if (l->min > c->count)
-        *must = l->min - c->count < most ? l->min - c->count : most;
-    *may = l->max == UINT32_MAX || l->max - c->count > most ? most
-                                                            : l->max - c->count;
+    if (l->min > count)
+        h->must = l->min - count < most ? l->min - count : most;
+    h->may =
+        l->max == UINT32_MAX || l->max - count > most ? most : l->max - count;
 }
 
-/* Plain tokens of at most n characters. */
-static void plain_tokens(const struct seam_vocab *v, uint32_t n, uint32_t *row)
+static struct how how_of(struct seam_matcher *m, const struct g_config *c)
 {
-    uint32_t k = n < G_PLAIN_MAX ? n : G_PLAIN_MAX;
+    struct seam_grammar *g = m->g;
+    const struct g_state *st = &g->a.state[c->state];
+    const struct g_frame *f = &m->frame[c->frame];
+    uint32_t after = c->frame == G_FRAME_END ? 0 : g->a.state[f->ret].loop;
+    struct how h = { .cache = &g->cache, .key = c->state };
 
-    if (n > v->max_len)
-        k = G_PLAIN_MAX + 1;
-    memcpy(row, v->plain + (size_t)k * v->n_words, v->n_words * sizeof *row);
-    if (k != G_PLAIN_MAX)
-        return;
-    for (uint32_t i = 0; i < v->n_more && v->more[i].n_chars <= n; i++)
-        bit_set(row, v->more[i].id);
+    /* Only one of two counts can be left open. */
+    h.pair = (st->flags & G_PAIR) && !(st->loop && after && f->count);
+    rounds_left(g, st->loop, c->count, &h);
+    if (h.pair) {
+        h.key |=
+            (uint64_t)(c->frame == G_FRAME_END ? G_NONE : f->ret + 1) << 32;
+        if (!st->loop)
+            rounds_left(g, after, f->count, &h);
+    } else if (st->shared) {
+        h.cache = g->v->shared;
+        h.key = (uint64_t)st->shared << 32 | st->local;
+    }
+    return h;
+}
+
+/* What stands for c while its mask is computed. */
+static struct g_config stand_in(struct seam_matcher *m,
+                                const struct g_config *c, bool pair)
+{
+    const struct g_auto *a = &m->g->a;
+    bool loop = a->state[c->state].loop;
+    struct g_config own = { .state = c->state,
+                            .count = loop ? G_SYMBOLIC : 0,
+                            .frame = G_FRAME_BASE,
+                            .cond = { .lo = G_ANY_LO } };
+    struct g_frame f = { .parent = G_FRAME_BASE, .depth = 1, .hash = 3 };
+
+    if (!pair)
+        return own;
+    if (c->frame == G_FRAME_END) {
+        own.frame = G_FRAME_END;
+        return own;
+    }
+    if (m->n_frames == G_FRAMES) {
+        m->overflow = true;
+        return own;
+    }
+    f.ret = m->frame[c->frame].ret;
+    f.count = !loop && a->state[f.ret].loop ? G_SYMBOLIC : 0;
+    own.frame = m->n_frames++;
+    m->frame[own.frame] = f;
+    return own;
+}
+
+/* Tokens of whole characters of these classes alone. */
+static void bulk_row(const struct seam_vocab *v, uint64_t classes,
+                     uint32_t *row)
+{
+    uint32_t n = v->n_words;
+    uint64_t others = ~classes & (((uint64_t)1 << G_N_CLASSES) - 1);
+
+    memcpy(row, v->whole + (size_t)(G_SHORT_MAX + 1) * n, n * sizeof *row);
+    for (; others; others &= others - 1) {
+        const uint32_t *has = v->has + (size_t)__builtin_ctzll(others) * n;
+
+        for (uint32_t i = 0; i < n; i++)
+            row[i] &= ~has[i];
+    }
+}
+
+static uint32_t class_of_byte(unsigned byte)
+{
+    return byte < 0x80 ? g_class_of(byte) : G_CLASS_WIDE;
+}
+
+/* Can what follows a rule begin with a character that leads st back to itself? */
+static bool returns_take(struct seam_matcher *m, uint32_t frame,
+                         const struct g_state *st)
+{
+    uint32_t first = m->n_configs, frames = m->n_frames;
+    uint32_t n = g_return(m, first, frame);
+    bool any = m->n_popped;
+
+    for (uint32_t i = first; i < n && !any; i++)
+        for (unsigned c = 0; c < 256 && !any; c++)
+            any = st->loops >> class_of_byte(c) & 1 &&
+                  g_edge_of(m->g, &m->g->a.state[m->config[i].state],
+                            (uint8_t)c);
+    m->n_configs = first;
+    m->n_frames = frames;
+    return any;
+}
+
+/* The state to which most bytes lead from st and which then takes what it is
+ * given, or 0. */
+static uint32_t home_of(const struct g_auto *a, const struct g_state *st)
+{
+    uint32_t best = 0, most = 15; /* fewer bytes are soon walked */
+
+    for (uint32_t k = 0; k < st->n_edges; k++) {
+        uint32_t to = a->edge[st->edge + k].to, n = 0;
+
+        if (to == best || !a->state[to].loops || (a->state[to].flags & G_COUNTS))
+            continue;
+        for (uint32_t i = k; i < st->n_edges; i++) {
+            const struct g_edge *e = &a->edge[st->edge + i];
+
+            if (e->to == to && !e->flags)
+                n += (uint32_t)e->hi - e->lo + 1;
+        }
+        if (n > most) {
+            most = n;
+            best = to;
+        }
+    }
+    return best;
+}
+
+/* Allow tokens that lead from st to its home with their first character, and
+ * stay there; skip[256] says which those are. */
+static void bulk_home(const struct seam_matcher *m, const struct g_state *st,
+                      uint32_t home, uint64_t *skip, uint32_t *row)
+{
+    const struct seam_vocab *v = m->g->v;
+    const struct g_state *h = &m->g->a.state[home];
+
+    bulk_row(v, h->loops, row);
+    for (unsigned c = 0; c < 256; c++) {
+        const struct g_edge *e = g_edge_of(m->g, st, (uint8_t)c), *same;
+        const struct g_node *node = &v->trie.node[v->root[c]];
+        uint32_t last;
+
+        skip[c] = 0;
+        if (!v->root[c] || !(h->loops >> class_of_byte(c) & 1))
+            continue;
+        same = g_edge_of(m->g, h, (uint8_t)c);
+        if (e && !e->flags && same && e->to == same->to) {
+            skip[c] = h->loops;
+            continue;
+        }
+        last = node->end < v->trie.n ? v->trie.node[node->end].tok_before
+                                     : v->trie.n_ids;
+        for (uint32_t k = node->tok_before; k < last; k++)
+            row[(uint32_t)v->trie.ids[k] / 32] &=
+                ~(1u << (v->trie.ids[k] & 31));
+    }
 }
 
 static void added_tokens(struct seam_matcher *m, const struct g_config *c,
@@ -191,39 +367,59 @@ static void added_tokens(struct seam_matcher *m, const struct g_config *c,
         const struct g_added *e = &a->added[st->added + k];
         uint32_t peak =
             m->frame[c->frame].depth + (uint32_t)a->state[e->to].need;
+        struct g_cond cond;
 
-        if (!g_added_open(m->g, st, e, c->count))
+        if (!g_added_open(m->g, st, e, c->count, &cond))
             continue;
         if (peak > m->peak)
             m->peak = peak;
-        if (peak <= G_MAX_DEPTH)
+        if (peak > G_MAX_DEPTH)
+            continue;
+        if (g_always(cond))
             bit_set(row, e->id);
+        else
+            when_add(m, (uint32_t)e->id, cond);
     }
 }
 
-/* Compute what c's state allows, into m->scratch and m->pop. */
-static struct view compute(struct seam_matcher *m, const struct g_config *c)
+/* Compute what c's state allows, into m->scratch, m->when and m->pop. */
+static struct view compute(struct seam_matcher *m, const struct g_config *c,
+                           bool pair)
 {
     const struct seam_vocab *v = m->g->v;
     const struct g_state *st = &m->g->a.state[c->state];
-    uint32_t first = m->n_configs, frames = m->n_frames;
-    struct g_config own = { c->state, c->count, G_FRAME_BASE };
-    struct view w = { .words = m->scratch, .pops = m->pop };
+    uint32_t first = m->n_configs, frames = m->n_frames, home;
+    struct g_config own = stand_in(m, c, pair);
+    uint32_t *row = m->scratch, *bulk = row + v->n_words;
+    struct view w = { .words = row, .when = m->when, .pops = m->pop };
+    bool counts = st->flags & G_COUNTS, all = st->loops;
+    uint64_t skip[256];
 
-    m->peak = st->need;
-    m->n_pops = 0;
-    if (st->flags & G_LOOPS_PLAIN) {
-        const struct g_edge *e = g_edge_of(m->g, st, ' ');
-        uint32_t must, may;
+    m->peak = m->frame[own.frame].depth + (uint32_t)st->need;
+    m->n_pops = m->n_when = 0;
+    memset(row, 0, v->n_words * sizeof *row);
+    memset(skip, 0, sizeof skip);
+    /* Beyond the loop's max the same characters may belong to what follows. */
+    if (counts && (st->flags & (G_ACCEPT | G_ACCEPT_DONE)))
+        all = pair && !returns_take(m, own.frame, st);
+    home = all || st->loops ? 0 : home_of(&m->g->a, st);
+    if (all) {
+        bulk_row(v, st->loops, counts ? bulk : row);
+        w.bulk = counts ? bulk : NULL;
+        for (unsigned i = 0; i < 256; i++)
+            skip[i] = st->loops;
+    } else if (home) {
+        uint32_t peak =
+            m->frame[own.frame].depth + (uint32_t)m->g->a.state[home].need;
 
-        rounds_left(m->g, c, &must, &may);
-        plain_tokens(v, e->flags & G_INC ? may : UINT32_MAX, m->scratch);
-    } else {
-        memset(m->scratch, 0, v->n_words * sizeof *m->scratch);
+        m->peak = peak > m->peak ? peak : m->peak;
+        bulk_home(m, st, home, skip, row);
     }
-    added_tokens(m, &own, m->scratch);
+    added_tokens(m, &own, row);
     m->config[m->n_configs++] = own;
-    walk_all(m, first, st->flags & G_LOOPS_PLAIN, true, m->scratch);
+    if (!m->overflow)
+        walk(m, 0, first, NULL, skip, true, row);
+    w.n_when = m->n_when <= m->cap_when ? m->n_when : G_NONE;
     w.n_pops = m->n_pops <= G_POPS ? m->n_pops : G_NONE;
     w.peak = m->peak;
     m->n_configs = first;
@@ -233,183 +429,157 @@ static struct view compute(struct seam_matcher *m, const struct g_config *c)
 
 /* ---- Remembering --------------------------------------------------------- */
 
-#define CACHE_KEYS 4096
-
-int g_cache_init(struct g_cache *c, uint64_t bytes)
-{
-    c->bytes = bytes;
-    c->mask = CACHE_KEYS - 1;
-    c->key = calloc(CACHE_KEYS, sizeof *c->key);
-    c->at = calloc(CACHE_KEYS, sizeof *c->at);
-    c->mem = calloc(1, c->bytes);
-    return c->key && c->at && c->mem ? 0 : SEAM_ENOMEM;
-}
-
-void g_cache_release(struct g_cache *c)
-{
-    if (!c)
-        return;
-    free((void *)c->key);
-    free((void *)c->at);
-    free(c->mem);
-}
-
-/* Where the mask of c's state is remembered, and under which key. */
-static struct g_cache *cache_of(struct seam_grammar *g,
-                                const struct g_config *c, uint64_t *key)
-{
-    const struct g_state *st = &g->a.state[c->state];
-    uint32_t must, may;
-
-    rounds_left(g, c, &must, &may);
-    *key = (uint64_t)must << 16 | may;
-    if (st->shared) {
-        *key |= (uint64_t)st->shared << 48 | (uint64_t)st->local << 32;
-        return g->v->shared;
-    }
-    *key |= (uint64_t)c->state << 32;
-    return &g->cache;
-}
-
-/* The slot of a key, taken for it if it has none; G_NONE when there is no room.
- * *mine: this call took it. */
-static uint32_t cache_slot(struct g_cache *c, uint64_t key, bool *mine)
-{
-    uint32_t at = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 40) & c->mask;
-
-    *mine = false;
-    for (uint32_t tries = 0; tries <= c->mask; tries++) {
-        /* relaxed: only the number matters; `at` carries the data. */
-        uint64_t there =
-            atomic_load_explicit(&c->key[at], memory_order_relaxed);
-
-        if (there == key)
-            return at;
-        if (!there) {
-            if (atomic_load_explicit(&c->n_keys, memory_order_relaxed) >
-                c->mask / 4 * 3)
-                return G_NONE;
-            if (atomic_compare_exchange_strong_explicit(
-                    &c->key[at], &there, key, memory_order_relaxed,
-                    memory_order_relaxed)) {
-                atomic_fetch_add_explicit(&c->n_keys, 1, memory_order_relaxed);
-                *mine = true;
-                return at;
-            }
-            if (there == key)
-                return at;
-        }
-        at = (at + 1) & c->mask;
-    }
-    return G_NONE;
-}
-
-static struct g_entry *cache_alloc(struct g_cache *c, uint64_t bytes)
-{
-    uint64_t used = atomic_load_explicit(&c->used, memory_order_relaxed);
-
-    bytes = (bytes + 7) & ~(uint64_t)7;
-    do {
-        if (bytes > c->bytes - used)
-            return NULL;
-    } while (!atomic_compare_exchange_weak_explicit(
-        &c->used, &used, used + bytes, memory_order_relaxed,
-        memory_order_relaxed));
-    return (struct g_entry *)(void *)(c->mem + used);
-}
-
-static void cache_put(const struct seam_grammar *g, struct g_cache *c,
-                      uint32_t slot, const struct view *w)
+static void remember(const struct seam_grammar *g, struct g_cache *c,
+                     uint32_t slot, const struct view *w)
 {
     uint32_t n_pops = w->n_pops == G_NONE ? 0 : w->n_pops;
+    uint32_t n_when = w->n_when == G_NONE ? 0 : w->n_when;
     uint32_t n_words = g->v->n_words, n_ids = 0, n;
     struct g_entry *e;
+    uint32_t *to;
 
     for (uint32_t i = 0; i < n_words; i++)
         n_ids += (uint32_t)__builtin_popcount(w->words[i]);
     n = n_ids < n_words ? n_ids : n_words;
-    e = cache_alloc(c, sizeof *e + ((uint64_t)n + n_pops) * sizeof *e->data);
+    e = g_cache_alloc(c, (uint64_t)n + (w->bulk ? n_words : 0) +
+                             2 * ((uint64_t)n_when + n_pops));
     if (!e)
         return;
     *e = (struct g_entry){ .n_ids = n_ids < n_words ? n_ids : G_NONE,
+                           .n_when = w->n_when,
                            .n_pops = w->n_pops,
-                           .peak = (uint16_t)w->peak };
+                           .peak = (uint16_t)w->peak,
+                           .bulk = !!w->bulk };
+    to = e->data;
+    if (w->bulk) {
+        memcpy(to, w->bulk, n_words * sizeof *to);
+        to += n_words;
+    }
     if (n_ids >= n_words) {
-        memcpy(e->data, w->words, n_words * sizeof *e->data);
+        memcpy(to, w->words, n_words * sizeof *to);
+        to += n_words;
     } else {
-        n = 0;
         for (uint32_t i = 0; i < n_words; i++)
             for (uint32_t x = w->words[i]; x; x &= x - 1)
-                e->data[n++] = 32 * i + (uint32_t)__builtin_ctz(x);
+                *to++ = 32 * i + (uint32_t)__builtin_ctz(x);
     }
-    memcpy(e->data + n, w->pops, n_pops * sizeof *e->data);
-    atomic_fetch_add_explicit(&c->n_entries, 1, memory_order_relaxed);
-    /* release: whoever sees the offset sees the entry. */
-    atomic_store_explicit(&c->at[slot],
-                          (uint64_t)((unsigned char *)e - c->mem) + 1,
-                          memory_order_release);
+    memcpy(to, w->when, n_when * sizeof *w->when);
+    memcpy(to + 2 * (size_t)n_when, w->pops, n_pops * sizeof *w->pops);
+    g_cache_put(c, slot, e);
 }
 
 static struct view view_of(const struct seam_grammar *g,
                            const struct g_entry *e)
 {
-    bool dense = e->n_ids == G_NONE;
-    uint32_t n = dense ? g->v->n_words : e->n_ids;
+    const uint32_t *at = e->data;
+    struct view w = { .n_when = e->n_when,
+                      .n_pops = e->n_pops,
+                      .peak = e->peak };
 
-    return (struct view){ .ids = dense ? NULL : e->data,
-                          .n_ids = dense ? 0 : e->n_ids,
-                          .words = dense ? e->data : NULL,
-                          .pops = e->data + n,
-                          .n_pops = e->n_pops,
-                          .peak = e->peak };
+    if (e->bulk) {
+        w.bulk = at;
+        at += g->v->n_words;
+    }
+    if (e->n_ids == G_NONE) {
+        w.words = at;
+        at += g->v->n_words;
+    } else {
+        w.ids = at;
+        w.n_ids = e->n_ids;
+        at += e->n_ids;
+    }
+    w.when = (const struct g_when *)(const void *)at;
+    if (e->n_when != G_NONE)
+        at += 2 * (size_t)e->n_when;
+    w.pops = (const struct g_when *)(const void *)at;
+    return w;
 }
 
-static struct view look_up(struct seam_matcher *m, const struct g_config *c)
+static struct view look_up(struct seam_matcher *m, const struct g_config *c,
+                           struct how *h)
 {
-    uint64_t key;
-    struct g_cache *cache = cache_of(m->g, c, &key);
-    bool mine;
-    uint32_t slot = cache_slot(cache, key, &mine);
+    const struct g_entry *e;
     struct view w;
+    uint32_t slot;
 
-    if (slot != G_NONE && !mine) {
-        uint64_t at =
-            atomic_load_explicit(&cache->at[slot], memory_order_acquire);
-
-        if (at)
-            return view_of(
-                m->g,
-                (const struct g_entry *)(const void *)(cache->mem + at - 1));
+    *h = how_of(m, c);
+    e = g_cache_find(h->cache, h->key, &slot);
+    if (!e && h->cache != &m->g->cache &&
+        g_cache_full(h->cache, m->g->v->n_words)) {
+        h->cache = &m->g->cache;
+        h->key = c->state;
+        e = g_cache_find(h->cache, h->key, &slot);
     }
-    w = compute(m, c);
-    if (mine && !m->overflow)
-        cache_put(m->g, cache, slot, &w);
+    if (e)
+        return view_of(m->g, e);
+    w = compute(m, c, h->pair);
+    if (slot != G_NONE && !m->overflow)
+        remember(m->g, h->cache, slot, &w);
     return w;
+}
+
+void g_mask_warm(struct seam_matcher *m, const struct g_config *c)
+{
+    uint32_t frames = m->n_frames;
+    struct how h;
+
+    m->n_configs = 0;
+    m->overflow = false;
+    look_up(m, c, &h);
+    m->n_frames = frames;
+    m->overflow = false;
 }
 
 /* ---- Rows ---------------------------------------------------------------- */
 
-static void row_add(const struct seam_matcher *m, const struct view *w,
-                    uint32_t *row)
+/* Of the tokens in bulk, those of at most n characters. */
+static void row_add_bulk(const struct seam_vocab *v, const uint32_t *bulk,
+                         uint32_t n, uint32_t *row)
 {
+    uint32_t k = n > v->max_len ? G_SHORT_MAX + 1
+                 : n < G_SHORT_MAX ? n
+                                   : G_SHORT_MAX;
+    const uint32_t *whole = v->whole + (size_t)k * v->n_words;
+
+    for (uint32_t i = 0; i < v->n_words; i++)
+        row[i] |= bulk[i] & whole[i];
+    for (uint32_t i = 0; k == G_SHORT_MAX && i < v->n_more; i++) {
+        uint32_t id = (uint32_t)v->more[i].id;
+
+        if (v->more[i].n_chars > n)
+            break;
+        row[id / 32] |= bulk[id / 32] & 1u << id % 32;
+    }
+}
+
+static void row_add(const struct seam_matcher *m, const struct view *w,
+                    const struct how *h, uint32_t *row)
+{
+    if (w->bulk)
+        row_add_bulk(m->g->v, w->bulk, h->may, row);
     if (w->words)
         for (uint32_t i = 0; i < m->g->v->n_words; i++)
             row[i] |= w->words[i];
     for (uint32_t i = 0; i < w->n_ids; i++)
         bit_set(row, (int32_t)w->ids[i]);
+    for (uint32_t i = 0; i < w->n_when; i++)
+        if (holds(w->when[i].cond, h))
+            bit_set(row, (int32_t)w->when[i].what);
 }
 
 /* Tokens that end the rule of c and go on in its caller.  False: the places where
  * that can be are not known. */
 static bool row_add_returns(struct seam_matcher *m, const struct g_config *c,
-                            const struct view *w, uint32_t *row)
+                            const struct view *w, const struct how *h,
+                            uint32_t *row)
 {
     uint32_t first = m->n_configs, frames = m->n_frames, n, after;
+    uint32_t frame = h->pair ? m->frame[c->frame].parent : c->frame;
     bool may[256] = { false }, any = false;
 
-    if (!w->n_pops || c->frame == G_FRAME_END)
+    if (!w->n_pops || c->frame == G_FRAME_END || frame == G_FRAME_END)
         return true;
-    n = g_return(m, first, c->frame);
+    n = g_return(m, first, frame);
     after = m->n_frames;
     for (uint32_t i = first; i < n; i++) {
         const struct g_state *st = &m->g->a.state[m->config[i].state];
@@ -422,9 +592,11 @@ static bool row_add_returns(struct seam_matcher *m, const struct g_config *c,
         }
     }
     for (uint32_t i = 0; any && w->n_pops != G_NONE && i < w->n_pops; i++) {
+        if (!holds(w->pops[i].cond, h))
+            continue;
         m->n_configs = n;
         m->n_frames = after;
-        walk(m, w->pops[i], first, may, false, row);
+        walk(m, w->pops[i].what, first, may, NULL, false, row);
         if (m->overflow)
             break;
     }
@@ -441,7 +613,7 @@ static void row_add_walked(struct seam_matcher *m, const struct g_config *c,
 
     added_tokens(m, c, row);
     m->config[m->n_configs++] = *c;
-    walk_all(m, first, false, false, row);
+    walk(m, 0, first, NULL, NULL, false, row);
     m->n_configs = first;
     m->n_frames = frames;
 }
@@ -461,19 +633,26 @@ int seam_matcher_mask(struct seam_matcher *m, uint32_t *row,
     for (uint32_t i = 0; i < n && !m->overflow; i++) {
         struct g_config c = m->config[i];
         struct view w;
+        struct how h;
+        uint32_t depth;
 
         if (!c.state) {
             for (uint32_t k = 0; k < v->n_stop; k++)
                 bit_set(row, v->stop[k]);
             continue;
         }
-        w = look_up(m, &c);
-        if (m->frame[c.frame].depth + w.peak > G_MAX_DEPTH) {
+        w = look_up(m, &c, &h);
+        if (m->overflow)
+            break;
+        depth = m->frame[c.frame].depth;
+        /* The stand-in's frame is in the peak. */
+        depth -= h.pair && c.frame != G_FRAME_END;
+        if (depth + w.peak > G_MAX_DEPTH || w.n_when == G_NONE) {
             row_add_walked(m, &c, row);
             continue;
         }
-        row_add(m, &w, row);
-        if (!row_add_returns(m, &c, &w, row))
+        row_add(m, &w, &h, row);
+        if (!row_add_returns(m, &c, &w, &h, row))
             row_add_walked(m, &c, row);
     }
     m->n_frames = frames;

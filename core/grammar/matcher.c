@@ -40,11 +40,30 @@ static uint32_t frame_push(struct seam_matcher *m, uint32_t since, uint32_t ret,
     return m->n_frames++;
 }
 
+static const struct g_cond always = { .lo = G_ANY_LO, .hi = 0 };
+
+static bool cond_same(struct g_cond a, struct g_cond b)
+{
+    return a.lo == b.lo && a.hi == b.hi;
+}
+
+/* The end of the rule above G_FRAME_BASE was reached. */
+static void popped(struct seam_matcher *m, struct g_cond cond)
+{
+    for (uint32_t i = 0; i < m->n_popped; i++)
+        if (cond_same(m->popped[i], cond))
+            return;
+    if (m->n_popped == G_MAX_POPPED)
+        m->overflow = true;
+    else
+        m->popped[m->n_popped++] = cond;
+}
+
 /* Add a configuration to the set that begins at `first`, unless it is there.
  * Equal stacks have equal hashes; should unequal ones ever have, an alternative
  * is lost, which allows less and nothing wrong. */
 static void config_add(struct seam_matcher *m, uint32_t first, uint32_t state,
-                       uint32_t count, uint32_t frame)
+                       uint32_t count, uint32_t frame, struct g_cond cond)
 {
     const struct g_state *st = &m->g->a.state[state];
     uint32_t peak;
@@ -54,7 +73,7 @@ static void config_add(struct seam_matcher *m, uint32_t first, uint32_t state,
         const struct g_frame *f = &m->frame[frame];
 
         if (frame == G_FRAME_BASE) {
-            m->popped = true;
+            popped(m, cond);
             return;
         }
         state = frame == G_FRAME_END ? 0 : f->ret;
@@ -71,22 +90,34 @@ static void config_add(struct seam_matcher *m, uint32_t first, uint32_t state,
         return;
     for (uint32_t i = first; i < m->n_configs; i++)
         if (m->config[i].state == state && m->config[i].count == count &&
-            m->frame[m->config[i].frame].hash == m->frame[frame].hash)
+            m->frame[m->config[i].frame].hash == m->frame[frame].hash &&
+            cond_same(m->config[i].cond, cond))
             return;
     if (m->n_configs == G_CONFIGS || m->n_configs - first == G_MAX_SET) {
         m->overflow = true;
         return;
     }
-    m->config[m->n_configs++] =
-        (struct g_config){ .state = state, .count = count, .frame = frame };
+    m->config[m->n_configs++] = (struct g_config){
+        .state = state, .count = count, .frame = frame, .cond = cond
+    };
 }
 
-/* May an edge, call or end with these flags be used after count rounds? */
+/* May an edge, call or end with these flags be used after count rounds?  Narrows
+ * *cond where the count is not known. */
 static bool open_at(const struct g_auto *a, uint32_t loop, uint8_t flags,
-                    uint32_t count)
+                    uint32_t count, struct g_cond *cond)
 {
     if (!(flags & (G_MORE | G_DONE)))
         return true;
+    if (count >= G_SYMBOLIC) {
+        uint16_t n = (uint16_t)(count - G_SYMBOLIC);
+
+        if ((flags & G_MORE) && cond->hi < n + 1)
+            cond->hi = n + 1;
+        if ((flags & G_DONE) && cond->lo > n)
+            cond->lo = n;
+        return true;
+    }
     if ((flags & G_MORE) && count >= a->loop[loop - 1].max)
         return false;
     return !(flags & G_DONE) || count >= a->loop[loop - 1].min;
@@ -98,7 +129,19 @@ static uint32_t count_after(const struct g_auto *a, uint32_t loop, uint32_t to,
     uint32_t more = a->state[to].loop == loop ? count : 0;
 
     /* Loops without a maximum stop counting before they wrap. */
-    return more + ((flags & G_INC) && more < UINT32_MAX - 1);
+    return more + ((flags & G_INC) && more != G_SYMBOLIC - 1);
+}
+
+bool g_pass(const struct seam_grammar *g, const struct g_edge *e,
+            struct g_config *c)
+{
+    uint32_t loop = g->a.state[c->state].loop;
+
+    if (!open_at(&g->a, loop, e->flags, c->count, &c->cond))
+        return false;
+    c->count = count_after(&g->a, loop, e->to, e->flags, c->count);
+    c->state = e->to;
+    return true;
 }
 
 /* Add what the configurations from `first` on reach by calls and ends. */
@@ -111,24 +154,29 @@ static void configs_close(struct seam_matcher *m, uint32_t first,
         struct g_config c = m->config[i];
         const struct g_state *st = &a->state[c.state];
 
+        struct g_cond cond = c.cond;
+
         if ((st->flags & G_SIMPLE) || !c.state)
             continue;
-        if ((st->flags & G_ACCEPT) || ((st->flags & G_ACCEPT_DONE) &&
-                                       open_at(a, st->loop, G_DONE, c.count))) {
+        if ((st->flags & G_ACCEPT) ||
+            ((st->flags & G_ACCEPT_DONE) &&
+             open_at(a, st->loop, G_DONE, c.count, &cond))) {
             if (c.frame == G_FRAME_BASE)
-                m->popped = true;
+                popped(m, cond);
             else if (c.frame == G_FRAME_END)
-                config_add(m, first, 0, 0, G_FRAME_END);
+                config_add(m, first, 0, 0, G_FRAME_END, cond);
             else
                 config_add(m, first, m->frame[c.frame].ret,
-                           m->frame[c.frame].count, m->frame[c.frame].parent);
+                           m->frame[c.frame].count, m->frame[c.frame].parent,
+                           cond);
         }
         for (uint32_t k = 0; k < st->n_calls && !m->overflow; k++) {
             const struct g_call *call = &a->call[st->call + k];
             const struct g_state *ret = &a->state[call->ret];
             uint32_t frame = c.frame, count, peak;
 
-            if (!open_at(a, st->loop, call->flags, c.count))
+            cond = c.cond;
+            if (!open_at(a, st->loop, call->flags, c.count, &cond))
                 continue;
             if (!(ret->flags & G_TAIL)) {
                 /* The way on from the return must fit as well. */
@@ -147,7 +195,7 @@ static void configs_close(struct seam_matcher *m, uint32_t first,
                     count_after(a, st->loop, call->ret, call->flags, c.count);
                 frame = frame_push(m, since, call->ret, count, c.frame);
             }
-            config_add(m, first, call->rule, 0, frame);
+            config_add(m, first, call->rule, 0, frame, cond);
         }
     }
 }
@@ -181,18 +229,16 @@ uint32_t g_step(struct seam_matcher *m, uint32_t first, uint32_t n,
     bool simple = true;
 
     m->n_configs = n;
-    m->popped = false;
+    m->n_popped = 0;
     for (uint32_t i = first; i < n; i++) {
         struct g_config c = m->config[i];
         const struct g_state *st = &g->a.state[c.state];
         const struct g_edge *e = g_edge_of(g, st, byte);
 
-        if (!e || !open_at(&g->a, st->loop, e->flags, c.count))
+        if (!e || !g_pass(g, e, &c))
             continue;
-        simple = simple && (g->a.state[e->to].flags & G_SIMPLE);
-        config_add(m, n, e->to,
-                   count_after(&g->a, st->loop, e->to, e->flags, c.count),
-                   c.frame);
+        simple = simple && (g->a.state[c.state].flags & G_SIMPLE);
+        config_add(m, n, c.state, c.count, c.frame, c.cond);
     }
     if (!simple)
         configs_close(m, n, since);
@@ -206,7 +252,7 @@ static void step_added(struct seam_matcher *m, uint32_t n, int32_t id)
     uint32_t since = m->n_frames;
 
     m->n_configs = n;
-    m->popped = false;
+    m->n_popped = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct g_config c = m->config[i];
         const struct g_state *st = &a->state[c.state];
@@ -214,30 +260,32 @@ static void step_added(struct seam_matcher *m, uint32_t n, int32_t id)
         for (uint32_t k = 0; k < st->n_added; k++) {
             const struct g_added *e = &a->added[st->added + k];
 
-            if (e->id == id && open_at(a, st->loop, e->flags, c.count))
+            if (e->id == id &&
+                open_at(a, st->loop, e->flags, c.count, &c.cond))
                 config_add(m, n, e->to,
                            count_after(a, st->loop, e->to, e->flags, c.count),
-                           c.frame);
+                           c.frame, c.cond);
         }
     }
     configs_close(m, n, since);
 }
 
 bool g_added_open(const struct seam_grammar *g, const struct g_state *st,
-                  const struct g_added *e, uint32_t count)
+                  const struct g_added *e, uint32_t count, struct g_cond *cond)
 {
-    return open_at(&g->a, st->loop, e->flags, count);
+    *cond = always;
+    return open_at(&g->a, st->loop, e->flags, count, cond);
 }
 
 uint32_t g_return(struct seam_matcher *m, uint32_t first, uint32_t frame)
 {
     m->n_configs = first;
-    m->popped = false;
+    m->n_popped = 0;
     if (frame == G_FRAME_END)
-        config_add(m, first, 0, 0, G_FRAME_END);
+        config_add(m, first, 0, 0, G_FRAME_END, always);
     else
         config_add(m, first, m->frame[frame].ret, m->frame[frame].count,
-                   m->frame[frame].parent);
+                   m->frame[frame].parent, always);
     configs_close(m, first, m->n_frames);
     return m->n_configs;
 }
@@ -323,10 +371,19 @@ static void begin(struct seam_matcher *m)
     m->frame[G_FRAME_BASE] = (struct g_frame){ .hash = 2 };
     m->n_configs = 0;
     m->overflow = false;
-    m->popped = false;
+    m->n_popped = 0;
     m->peak = 0;
-    config_add(m, first, m->g->start, 0, G_FRAME_END);
+    config_add(m, first, m->g->start, 0, G_FRAME_END, always);
     configs_close(m, first, m->n_frames);
+}
+
+/* What one mask needs beside the matcher itself. */
+static bool room(struct seam_matcher *m, const struct seam_grammar *g)
+{
+    m->scratch = malloc(2 * (size_t)g->v->n_words * sizeof *m->scratch);
+    m->cap_when = g->a.n_loops ? g->v->trie.n_ids + g->v->trie.n_ids / 4 : 0;
+    m->when = malloc(((size_t)m->cap_when + 1) * sizeof *m->when);
+    return m->scratch && m->when;
 }
 
 int seam_matcher_new(struct seam_matcher **out, struct seam_grammar *g,
@@ -335,9 +392,7 @@ int seam_matcher_new(struct seam_matcher **out, struct seam_grammar *g,
     struct seam_matcher *m = calloc(1, sizeof *m);
     int rc = 0;
 
-    if (m)
-        m->scratch = calloc(g->v->n_words, sizeof *m->scratch);
-    if (!m || !m->scratch) {
+    if (!m || !room(m, g)) {
         rc = seam_fail(err, SEAM_ENOMEM, "grammar: out of memory");
         goto out;
     }
@@ -361,6 +416,7 @@ void seam_matcher_free(struct seam_matcher *m)
         return;
     seam_grammar_unref(m->g);
     free(m->scratch);
+    free(m->when);
     free(m);
 }
 
@@ -368,15 +424,17 @@ int seam_matcher_clone(struct seam_matcher **out, const struct seam_matcher *m,
                        struct seam_error *err)
 {
     struct seam_matcher *copy = malloc(sizeof *copy);
-    uint32_t *scratch = calloc(m->g->v->n_words, sizeof *scratch);
 
-    if (!copy || !scratch) {
+    if (copy)
+        *copy = *m;
+    if (!copy || !room(copy, m->g)) {
+        if (copy) {
+            free(copy->scratch);
+            free(copy->when);
+        }
         free(copy);
-        free(scratch);
         return seam_fail(err, SEAM_ENOMEM, "grammar: out of memory");
     }
-    *copy = *m;
-    copy->scratch = scratch;
     seam_grammar_ref(copy->g);
     *out = copy;
     return 0;

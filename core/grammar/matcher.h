@@ -9,6 +9,8 @@
 #define G_MAX_SET  256  /* of one set, those that only call included */
 #define G_MAX_KEPT 128  /* of one set, those that consume something */
 #define G_POPS     4096
+/* Different conditions under which one step ends the rule. */
+#define G_MAX_POPPED 8
 
 struct g_frame {
     uint64_t hash; /* of the stack from here down */
@@ -25,7 +27,13 @@ struct g_config {
     uint32_t state;
     uint32_t count; /* rounds of the loop that the state is in */
     uint32_t frame;
+    struct g_cond cond; /* holds always, unless a count is symbolic */
 };
+
+static inline bool g_always(struct g_cond c)
+{
+    return c.lo == G_ANY_LO && !c.hi;
+}
 
 struct g_kept {
     uint32_t n;
@@ -52,14 +60,19 @@ struct seam_matcher {
     /* What a call leaves behind is of no use to the next. */
     uint32_t n_configs;
     bool overflow; /* something did not fit */
-    bool popped;   /* a step reached the end of the rule above G_FRAME_BASE */
+    /* A step reached the end of the rule above G_FRAME_BASE, when this holds. */
+    uint32_t n_popped;
+    struct g_cond popped[G_MAX_POPPED];
     uint32_t peak; /* most frames needed, counted from the stack's beginning */
     struct g_config config[G_CONFIGS];
     uint32_t moved[G_FRAMES];
     struct g_level level[G_MAX_TOKEN + 2];
     uint32_t n_pops;
-    uint32_t pop[G_POPS];
-    uint32_t *scratch; /* [n_words] */
+    struct g_when pop[G_POPS];
+    uint32_t n_when, cap_when; /* n_when > cap_when: there were more */
+    struct g_when *when;       /* [cap_when] tokens with conditions */
+    uint64_t n_walked;         /* nodes of the trie, ever */
+    uint32_t *scratch;         /* [2 * n_words] */
 };
 
 const struct g_edge *g_edge_of(const struct seam_grammar *g,
@@ -69,10 +82,15 @@ uint32_t g_step(struct seam_matcher *m, uint32_t first, uint32_t n,
 /* The set after the rule whose frame this is has ended, from config[first] on;
  * returns where it ends. */
 uint32_t g_return(struct seam_matcher *m, uint32_t first, uint32_t frame);
+/* Lead *c over an edge of its state; false: closed after so many rounds. */
+bool g_pass(const struct seam_grammar *g, const struct g_edge *e,
+            struct g_config *c);
 bool g_added_open(const struct seam_grammar *g, const struct g_state *st,
-                  const struct g_added *e, uint32_t count);
+                  const struct g_added *e, uint32_t count, struct g_cond *cond);
 /* The set of now as config[0, n), with room for frames; returns n. */
 uint32_t g_load(struct seam_matcher *m);
 int g_overflowed(struct seam_error *err);
+/* Have the mask of a configuration remembered. */
+void g_mask_warm(struct seam_matcher *m, const struct g_config *c);
 
 #endif

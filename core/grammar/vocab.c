@@ -1,4 +1,5 @@
-/* The tokens as tries: one over all text tokens, one without the plain ones. */
+/* The tokens: a trie of their bytes, and sets of them by the characters they are
+ * made of. */
 #include "core/grammar/impl.h"
 
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 /* For masks of rules that all grammars share. */
 #define SHARED_BYTES ((uint64_t)16 << 20)
+#define SHARED_KEYS  4096
 
 static void trie_release(struct g_trie *t)
 {
@@ -19,11 +21,11 @@ void seam_vocab_free(struct seam_vocab *v)
 {
     if (!v)
         return;
-    trie_release(&v->even);
-    trie_release(&v->rest);
+    trie_release(&v->trie);
     free(v->kind);
     free(v->stop);
-    free(v->plain);
+    free(v->has);
+    free(v->whole);
     free(v->more);
     g_cache_release(v->shared);
     free(v->shared);
@@ -65,9 +67,74 @@ static size_t common(struct seam_str a, struct seam_str b)
     return i;
 }
 
-/* A trie of t->ids[n_ids], which are sorted by their bytes. */
-static int trie_build(struct seam_vocab *v, struct g_trie *t)
+/* Note in path[0, s.n], the nodes of a token, what it is made of.  Returns its
+ * characters, or 0 when they are not all whole. */
+static uint32_t classify(struct g_trie *t, const uint32_t *path,
+                         struct seam_str s, uint64_t *classes)
 {
+    /* Of the character that begins at a place; G_N_CLASSES: none does. */
+    uint8_t at[G_MAX_TOKEN + 1];
+    uint64_t below = 0;
+    uint32_t n_chars = 0;
+
+    *classes = 0;
+    memset(at, G_N_CLASSES, s.n + 1);
+    for (size_t i = 0, len; i < s.n; i += len, n_chars++) {
+        uint32_t cp;
+
+        if (seam_utf8_next(s.p + i, s.n - i, &cp, &len) == SEAM_UTF8_OK) {
+            at[i] = (uint8_t)g_class_of(cp);
+            *classes |= 1ull << at[i];
+            continue;
+        }
+        at[i] = G_CLASS_BROKEN;
+        *classes |= 1ull << G_CLASS_BROKEN;
+        n_chars = 0;
+        break;
+    }
+    if (n_chars)
+        at[s.n] = G_CLASS_BROKEN; /* the end, which nothing follows */
+    for (size_t i = s.n + 1; i--;) {
+        struct g_node *node = &t->node[path[i]];
+
+        node->tokens |= *classes;
+        if (at[i] < G_N_CLASSES && (i < s.n || !n_chars))
+            below |= 1ull << at[i];
+        node->below |= at[i] < G_N_CLASSES ? below : UINT64_MAX;
+    }
+    return n_chars;
+}
+
+static int more_order(const void *a, const void *b)
+{
+    const struct g_long *x = a, *y = b;
+
+    if (x->n_chars != y->n_chars)
+        return x->n_chars < y->n_chars ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Into the sets by length and by class. */
+static void vocab_sort(struct seam_vocab *v, int32_t id, uint32_t n_chars,
+                       uint64_t classes)
+{
+    uint32_t bit = 1u << (id & 31), word = (uint32_t)id / 32;
+
+    for (; classes; classes &= classes - 1)
+        v->has[(size_t)__builtin_ctzll(classes) * v->n_words + word] |= bit;
+    if (!n_chars)
+        return;
+    for (size_t k = n_chars; k <= G_SHORT_MAX; k++)
+        v->whole[k * v->n_words + word] |= bit;
+    v->whole[(size_t)(G_SHORT_MAX + 1) * v->n_words + word] |= bit;
+    if (n_chars > G_SHORT_MAX)
+        v->more[v->n_more++] = (struct g_long){ id, n_chars };
+}
+
+/* The trie and the sets of trie.ids, which are sorted by their bytes. */
+static int vocab_build(struct seam_vocab *v)
+{
+    struct g_trie *t = &v->trie;
     struct seam_str prev = { 0 };
     uint64_t n_nodes = 1;
     uint32_t *path = calloc((size_t)v->max_len + 1, sizeof *path);
@@ -80,26 +147,34 @@ static int trie_build(struct seam_vocab *v, struct g_trie *t)
         n_nodes += s.n - common(prev, s);
         prev = s;
     }
-    if (!path || n_nodes >= UINT32_MAX)
-        goto out;
-    t->node = calloc(n_nodes, sizeof *t->node);
-    if (!t->node)
+    if (n_nodes < UINT32_MAX)
+        t->node = calloc(n_nodes, sizeof *t->node);
+    v->whole = calloc((size_t)(G_SHORT_MAX + 2) * v->n_words, sizeof *v->whole);
+    v->has = calloc((size_t)G_N_CLASSES * v->n_words, sizeof *v->has);
+    v->more = calloc((size_t)t->n_ids + 1, sizeof *v->more);
+    if (!path || !t->node || !v->whole || !v->has || !v->more)
         goto out;
     t->n = 1;
     prev = (struct seam_str){ 0 };
     for (uint32_t i = 0; i < t->n_ids; i++) {
         struct seam_str s = text_of(v, t->ids[i]);
         size_t keep = common(prev, s);
+        uint64_t classes;
+        uint32_t n_chars;
 
         for (; depth > keep; depth--)
             t->node[path[depth]].end = t->n;
         for (; depth < s.n; t->n++) {
+            if (!depth)
+                v->root[(unsigned char)s.p[0]] = t->n;
             t->node[t->n].byte = (unsigned char)s.p[depth];
             t->node[t->n].tok_before = i;
             path[++depth] = t->n;
         }
         /* Nothing stands for no bytes, so the root has no token. */
         t->node[path[depth]].n_tok++;
+        n_chars = classify(t, path, s, &classes);
+        vocab_sort(v, t->ids[i], n_chars, classes);
         prev = s;
     }
     for (;; depth--) {
@@ -107,65 +182,11 @@ static int trie_build(struct seam_vocab *v, struct g_trie *t)
         if (!depth)
             break;
     }
+    qsort(v->more, v->n_more, sizeof *v->more, more_order);
     rc = 0;
 out:
     free(path);
     return rc;
-}
-
-/* The characters of a plain token, or 0. */
-static uint32_t plain_chars(struct seam_str s)
-{
-    uint32_t n_chars = 0;
-
-    for (size_t i = 0, len; i < s.n; i += len, n_chars++) {
-        uint32_t cp;
-
-        if (seam_utf8_next(s.p + i, s.n - i, &cp, &len) != SEAM_UTF8_OK)
-            return 0;
-        if (cp < 0x80 && !g_is_plain_ascii(cp))
-            return 0;
-    }
-    return n_chars;
-}
-
-static int more_order(const void *a, const void *b)
-{
-    const struct g_plain *x = a, *y = b;
-
-    if (x->n_chars != y->n_chars)
-        return x->n_chars < y->n_chars ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
-/* Part ids[n], which are sorted, into plain tokens and others. */
-static int vocab_part(struct seam_vocab *v, const int32_t *ids, uint32_t n)
-{
-    uint32_t n_words = v->n_words;
-
-    v->plain = calloc((size_t)(G_PLAIN_MAX + 2) * n_words, sizeof *v->plain);
-    v->more = calloc((size_t)n + 1, sizeof *v->more);
-    v->even.ids = calloc((size_t)n + 1, sizeof *v->even.ids);
-    v->rest.ids = calloc((size_t)n + 1, sizeof *v->rest.ids);
-    if (!v->plain || !v->more || !v->even.ids || !v->rest.ids)
-        return SEAM_ENOMEM;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t n_chars = plain_chars(text_of(v, ids[i]));
-        uint32_t bit = 1u << (ids[i] & 31), word = (uint32_t)ids[i] / 32;
-
-        if (!n_chars) {
-            v->rest.ids[v->rest.n_ids++] = ids[i];
-            continue;
-        }
-        v->even.ids[v->even.n_ids++] = ids[i];
-        for (uint32_t k = n_chars; k <= G_PLAIN_MAX; k++)
-            v->plain[k * n_words + word] |= bit;
-        v->plain[(G_PLAIN_MAX + 1) * n_words + word] |= bit;
-        if (n_chars > G_PLAIN_MAX)
-            v->more[v->n_more++] = (struct g_plain){ ids[i], n_chars };
-    }
-    qsort(v->more, v->n_more, sizeof *v->more, more_order);
-    return 0;
 }
 
 static int vocab_stops(struct seam_vocab *v, const int32_t *stop, uint32_t n,
@@ -256,13 +277,12 @@ int seam_vocab_new(struct seam_vocab **out, const struct seam_tokenizer *t,
         goto out;
     }
     qsort_r(ids, n, sizeof *ids, bytes_order, v);
-    rc = vocab_part(v, ids, n);
+    v->trie.ids = ids;
+    v->trie.n_ids = n;
+    ids = NULL;
+    rc = vocab_build(v);
     if (!rc)
-        rc = trie_build(v, &v->even);
-    if (!rc)
-        rc = trie_build(v, &v->rest);
-    if (!rc)
-        rc = g_cache_init(v->shared, SHARED_BYTES);
+        rc = g_cache_init(v->shared, SHARED_BYTES, SHARED_KEYS);
     if (rc)
         rc = seam_fail(err, rc, "grammar: out of memory");
 out:
