@@ -179,6 +179,8 @@ int seam_engine_load(struct seam_engine *e, struct seam_error *err)
     engine_read_generation(e);
     rc = seam_vocab_new(&e->vocabulary, e->rt->model.tokenizer,
                         seam_engine_vocab(e), e->eos, e->n_eos, err);
+    if (!rc)
+        rc = seam_vocab_warm(e->vocabulary, err);
     if (rc)
         return rc;
     rc = engine_alloc(e, err);

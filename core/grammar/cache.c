@@ -55,8 +55,7 @@ const struct g_entry *g_cache_find(struct g_cache *c, uint64_t key,
             }
         }
         if (there == key) {
-            uint64_t p =
-                atomic_load_explicit(&c->at[at], memory_order_acquire);
+            uint64_t p = atomic_load_explicit(&c->at[at], memory_order_acquire);
 
             return p ? (const struct g_entry *)(const void *)(c->mem + p - 1)
                      : NULL;

@@ -657,8 +657,9 @@ int g_build_finish(struct g_build *b, uint32_t start,
     g->a = b->a;
     b->a = (struct g_auto){ 0 };
     if (grammar_rows(g) ||
-        g_cache_init(&g->cache, opts && opts->cache_bytes ? opts->cache_bytes
-                                                          : CACHE_BYTES,
+        g_cache_init(&g->cache,
+                     opts && opts->cache_bytes ? opts->cache_bytes
+                                               : CACHE_BYTES,
                      2 * g->a.n_states))
         g_fail(b, SEAM_ENOMEM, "grammar: out of memory");
 out:

@@ -1,6 +1,8 @@
 /* Making grammars: what the front ends have in common. */
 #include "core/grammar/grammar.h"
 
+#include <string.h>
+
 #include "core/grammar/text.h"
 
 /* Finish, and tell where the fault is if the message does not yet. */
@@ -89,5 +91,30 @@ int seam_grammar_text(struct seam_grammar **g, const struct seam_vocab *v,
     json_decref(names);
     g_json_release(&j);
     g_build_release(&b);
+    return rc;
+}
+
+int seam_vocab_warm(struct seam_vocab *v, struct seam_error *err)
+{
+    /* One with each of the rules that g_leaf_shared knows. */
+    static const char text[] =
+        "root ::= @json \"\\n\" @text | @integer | @number | @counted";
+    static const char counted[] = "{\"type\":\"string\",\"minLength\":2,"
+                                  "\"maxLength\":9}";
+    json_t *schema = json_loads(counted, 0, NULL);
+    struct seam_grammar_import import = { "counted", schema, "counted" };
+    int rc = schema ? 0 : SEAM_ENOMEM;
+
+    for (uint32_t flags = 0; flags <= SEAM_GRAMMAR_COMPACT && !rc; flags++) {
+        struct seam_grammar_opts opts = { .flags = flags };
+        struct seam_grammar *g = NULL;
+
+        rc = seam_grammar_text(&g, v, text, strlen(text), "vocabulary", &import,
+                               1, &opts, err);
+        if (!rc)
+            rc = seam_grammar_warm(g, UINT64_MAX, err);
+        seam_grammar_unref(g);
+    }
+    json_decref(schema);
     return rc;
 }

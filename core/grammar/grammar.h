@@ -53,6 +53,9 @@ int seam_vocab_new(struct seam_vocab **v, const struct seam_tokenizer *t,
                    uint32_t n_rows, const int32_t *stop, uint32_t n_stop,
                    struct seam_error *err);
 void seam_vocab_free(struct seam_vocab *v);
+/* Compute the masks of JSON's own rules, which all grammars share.  ENOMEM.
+ * [control] */
+int seam_vocab_warm(struct seam_vocab *v, struct seam_error *err);
 /* 32-bit words of a mask. */
 uint32_t seam_vocab_words(const struct seam_vocab *v);
 
@@ -98,6 +101,12 @@ int seam_grammar_text(struct seam_grammar **g, const struct seam_vocab *v,
                       const char *text, size_t n, const char *where,
                       const struct seam_grammar_import *imports,
                       size_t n_imports, const struct seam_grammar_opts *opts,
+                      struct seam_error *err);
+/* Compute the masks of the states that an output can reach, so that no sampling
+ * has to wait for one.  Stops when max_nodes places of the vocabulary have been
+ * looked at (some ten million a second): the masks that are left are computed
+ * when they are met.  ENOMEM.  [any] */
+int seam_grammar_warm(struct seam_grammar *g, uint64_t max_nodes,
                       struct seam_error *err);
 struct seam_grammar *seam_grammar_ref(struct seam_grammar *g); /* returns g */
 void seam_grammar_unref(struct seam_grammar *g);               /* NULL: none */

@@ -57,6 +57,7 @@ struct g_node {
                             of its descendants follow */
     uint16_t n_tok;      /* more than one when ids have equal bytes */
     uint8_t byte;
+    uint8_t n_chars; /* most of the tokens here and below; at most 255 */
 };
 
 struct g_trie {
@@ -88,7 +89,7 @@ struct seam_vocab {
     uint32_t n_stop;
     struct g_trie trie; /* text tokens */
     uint32_t root[256]; /* the root's child of a byte, or 0 */
-    uint32_t *has;      /* [G_N_CLASSES][n_words] tokens with such a character */
+    uint32_t *has; /* [G_N_CLASSES][n_words] tokens with such a character */
     /* Tokens of whole characters: rows 0 to G_SHORT_MAX those of at most so
      * many, the last row all of them. */
     uint32_t *whole;     /* [G_SHORT_MAX + 2][n_words] */
@@ -169,6 +170,11 @@ void g_auto_release(struct g_auto *a);
 
 /* Counts in a mask that is to be remembered: not known, but this much more. */
 #define G_SYMBOLIC 0x80000000u
+/* g_entry.n_bulk: any number; as many as the loop's rounds are left. */
+#define G_BULK_ALL    UINT16_MAX
+#define G_BULK_ROUNDS (UINT16_MAX - 1)
+/* Keys of rows of tokens of certain classes alone. */
+#define G_KEY_BULK ((uint64_t)1 << 63)
 /* No matter how many rounds there were. */
 #define G_ANY_LO UINT16_MAX
 
@@ -191,9 +197,10 @@ struct g_entry {
     uint32_t n_when;
     uint32_t n_pops; /* places; G_NONE: too many */
     uint16_t peak;   /* frames above the state's own that must be free */
-    uint16_t bulk;   /* begins with a mask of tokens that are a round a
-                        character */
-    uint32_t data[]; /* bulk, ids or words, tokens and places with conditions */
+    uint16_t n_bulk; /* of the tokens in bulk, those of so many characters */
+    const uint32_t *bulk; /* [n_words] or NULL: a row of this or the shared
+                             cache */
+    uint32_t data[];      /* ids or words, tokens and places with conditions */
 };
 
 struct g_cache {

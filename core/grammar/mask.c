@@ -16,7 +16,8 @@
 
 /* What a configuration's state allows: remembered, or just computed. */
 struct view {
-    const uint32_t *bulk; /* [n_words], or NULL: a round for each character */
+    const uint32_t *bulk; /* [n_words] or NULL */
+    uint32_t n_bulk;      /* as in g_entry */
     const uint32_t *ids;  /* [n_ids], unless words */
     uint32_t n_ids;
     const uint32_t *words;
@@ -33,6 +34,13 @@ struct how {
     uint64_t key;
     bool pair;          /* together with what follows the rule */
     uint32_t must, may; /* rounds of the loop, see g_cond */
+};
+
+/* What need not be walked: tokens that begin with a byte, are of these classes
+ * alone and have at most so many characters. */
+struct known {
+    uint64_t classes[256];
+    uint32_t n_chars;
 };
 
 static inline void bit_set(uint32_t *row, int32_t id)
@@ -130,17 +138,16 @@ static void take(struct seam_matcher *m, const int32_t *ids, uint32_t n,
 
 /* Set the bits of the tokens below a place that the set config[first,
  * n_configs) takes.  may[256], or NULL, says which bytes that set takes at all;
- * skip[256], or NULL, by the first byte, which classes need not be looked at in
- * tokens of them alone.  With pops, places where the rule ends are noted, up to
- * G_POPS. */
+ * what is known, or NULL, is left out.  With pops, places where the rule ends are
+ * noted, up to G_POPS. */
 static void walk(struct seam_matcher *m, uint32_t place, uint32_t first,
-                 const bool *may, const uint64_t *skip, bool pops,
+                 const bool *may, const struct known *known, bool pops,
                  uint32_t *row)
 {
     const struct g_trie *t = &m->g->v->trie;
     uint32_t end = t->node[place].end, at = 0;
     struct g_level *level = m->level;
-    uint64_t known = 0;
+    uint64_t classes = 0;
 
     level[0] = (struct g_level){ first, m->n_frames, end };
     level[1].config = m->n_configs;
@@ -150,9 +157,10 @@ static void walk(struct seam_matcher *m, uint32_t place, uint32_t first,
 
         while (i >= level[at].end)
             at--;
-        if (!at && skip)
-            known = skip[node->byte];
-        if ((!at && may && !may[node->byte]) || !(node->tokens & ~known)) {
+        if (!at && known)
+            classes = known->classes[node->byte];
+        if ((!at && may && !may[node->byte]) ||
+            (!(node->tokens & ~classes) && node->n_chars <= known->n_chars)) {
             i = node->end;
             continue;
         }
@@ -223,8 +231,8 @@ static struct how how_of(struct seam_matcher *m, const struct g_config *c)
     h.pair = (st->flags & G_PAIR) && !(st->loop && after && f->count);
     rounds_left(g, st->loop, c->count, &h);
     if (h.pair) {
-        h.key |=
-            (uint64_t)(c->frame == G_FRAME_END ? G_NONE : f->ret + 1) << 32;
+        h.key |= (uint64_t)(c->frame == G_FRAME_END ? G_NONE : f->ret + 1)
+                 << 32;
         if (!st->loop)
             rounds_left(g, after, f->count, &h);
     } else if (st->shared) {
@@ -263,13 +271,19 @@ static struct g_config stand_in(struct seam_matcher *m,
     return own;
 }
 
-/* Tokens of whole characters of these classes alone. */
-static void bulk_row(const struct seam_vocab *v, uint64_t classes,
-                     uint32_t *row)
+/* Tokens of whole characters of these classes alone: a row that is remembered
+ * for all grammars, or `row`. */
+static const uint32_t *bulk_row(const struct seam_vocab *v, uint64_t classes,
+                                uint32_t *row)
 {
-    uint32_t n = v->n_words;
+    uint32_t n = v->n_words, slot;
     uint64_t others = ~classes & (((uint64_t)1 << G_N_CLASSES) - 1);
+    const struct g_entry *e =
+        g_cache_find(v->shared, G_KEY_BULK | classes, &slot);
+    struct g_entry *mine;
 
+    if (e)
+        return e->data;
     memcpy(row, v->whole + (size_t)(G_SHORT_MAX + 1) * n, n * sizeof *row);
     for (; others; others &= others - 1) {
         const uint32_t *has = v->has + (size_t)__builtin_ctzll(others) * n;
@@ -277,6 +291,15 @@ static void bulk_row(const struct seam_vocab *v, uint64_t classes,
         for (uint32_t i = 0; i < n; i++)
             row[i] &= ~has[i];
     }
+    mine = slot == G_NONE || g_cache_full(v->shared, n)
+               ? NULL
+               : g_cache_alloc(v->shared, n);
+    if (!mine)
+        return row;
+    memset(mine, 0, sizeof *mine);
+    memcpy(mine->data, row, n * sizeof *row);
+    g_cache_put(v->shared, slot, mine);
+    return mine->data;
 }
 
 static uint32_t class_of_byte(unsigned byte)
@@ -294,9 +317,9 @@ static bool returns_take(struct seam_matcher *m, uint32_t frame,
 
     for (uint32_t i = first; i < n && !any; i++)
         for (unsigned c = 0; c < 256 && !any; c++)
-            any = st->loops >> class_of_byte(c) & 1 &&
-                  g_edge_of(m->g, &m->g->a.state[m->config[i].state],
-                            (uint8_t)c);
+            any =
+                st->loops >> class_of_byte(c) & 1 &&
+                g_edge_of(m->g, &m->g->a.state[m->config[i].state], (uint8_t)c);
     m->n_configs = first;
     m->n_frames = frames;
     return any;
@@ -311,7 +334,8 @@ static uint32_t home_of(const struct g_auto *a, const struct g_state *st)
     for (uint32_t k = 0; k < st->n_edges; k++) {
         uint32_t to = a->edge[st->edge + k].to, n = 0;
 
-        if (to == best || !a->state[to].loops || (a->state[to].flags & G_COUNTS))
+        if (to == best || !a->state[to].loops ||
+            (a->state[to].flags & G_COUNTS))
             continue;
         for (uint32_t i = k; i < st->n_edges; i++) {
             const struct g_edge *e = &a->edge[st->edge + i];
@@ -328,25 +352,27 @@ static uint32_t home_of(const struct g_auto *a, const struct g_state *st)
 }
 
 /* Allow tokens that lead from st to its home with their first character, and
- * stay there; skip[256] says which those are. */
+ * stay there. */
 static void bulk_home(const struct seam_matcher *m, const struct g_state *st,
-                      uint32_t home, uint64_t *skip, uint32_t *row)
+                      uint32_t home, struct known *known, uint32_t *row)
 {
     const struct seam_vocab *v = m->g->v;
     const struct g_state *h = &m->g->a.state[home];
 
-    bulk_row(v, h->loops, row);
+    const uint32_t *bulk = bulk_row(v, h->loops, row);
+
+    if (bulk != row)
+        memcpy(row, bulk, v->n_words * sizeof *row);
     for (unsigned c = 0; c < 256; c++) {
         const struct g_edge *e = g_edge_of(m->g, st, (uint8_t)c), *same;
         const struct g_node *node = &v->trie.node[v->root[c]];
         uint32_t last;
 
-        skip[c] = 0;
         if (!v->root[c] || !(h->loops >> class_of_byte(c) & 1))
             continue;
         same = g_edge_of(m->g, h, (uint8_t)c);
         if (e && !e->flags && same && e->to == same->to) {
-            skip[c] = h->loops;
+            known->classes[c] = h->loops;
             continue;
         }
         last = node->end < v->trie.n ? v->trie.node[node->end].tok_before
@@ -355,6 +381,93 @@ static void bulk_home(const struct seam_matcher *m, const struct g_state *st,
             row[(uint32_t)v->trie.ids[k] / 32] &=
                 ~(1u << (v->trie.ids[k] & 31));
     }
+}
+
+/* ---- Runs ---------------------------------------------------------------- */
+
+#define MAX_RUN_STATES 64
+
+/* What the characters of some classes lead to. */
+struct run {
+    const struct seam_grammar *g;
+    uint64_t classes;
+    uint32_t n_chars; /* of them, any lead on */
+    uint32_t need;    /* of all states that they lead to */
+};
+
+/* The character of a class that comes first and last; a class has them all. */
+static unsigned class_first(uint32_t class, unsigned *last)
+{
+    unsigned c = 0;
+
+    while (g_class_of(c) != class)
+        c++;
+    *last = c;
+    while (*last + 1 < 0x80 && g_class_of(*last + 1) == class)
+        ++*last;
+    return c;
+}
+
+/* Try r->classes from s on. */
+static void run_try(struct run *r, uint32_t s)
+{
+    uint32_t set[2][MAX_RUN_STATES], n = 1, m;
+
+    set[0][0] = s;
+    r->need = 0;
+    for (r->n_chars = 0; r->n_chars < G_SHORT_MAX; r->n_chars++) {
+        const uint32_t *now = set[r->n_chars % 2];
+        uint32_t *next = set[(r->n_chars + 1) % 2];
+
+        m = 0;
+        for (uint64_t x = r->classes; x; x &= x - 1) {
+            unsigned last;
+            unsigned c = class_first((uint32_t)__builtin_ctzll(x), &last);
+
+            for (; c <= last; c++)
+                for (uint32_t i = 0; i < n; i++) {
+                    const struct g_edge *e =
+                        g_edge_of(r->g, &r->g->a.state[now[i]], (uint8_t)c);
+                    uint32_t k = 0;
+
+                    if (!e || e->flags)
+                        return;
+                    while (k < m && next[k] != e->to)
+                        k++;
+                    if (k == MAX_RUN_STATES)
+                        return;
+                    next[k] = e->to;
+                    m = k == m ? m + 1 : m;
+                }
+        }
+        n = m;
+        for (uint32_t i = 0; i < n; i++)
+            if (r->g->a.state[next[i]].need > r->need)
+                r->need = r->g->a.state[next[i]].need;
+    }
+}
+
+/* Classes of which any few characters lead from s on, as they do in patterns
+ * that are written out.  Finds some, not the most. */
+static bool run_find(struct run *r, uint32_t s)
+{
+    struct run best = { .n_chars = 0 };
+    const struct g_state *st = &r->g->a.state[s];
+
+    /* Letters first: others come between them. */
+    for (uint32_t i = 0; i < G_CLASS_WIDE - 1; i++) {
+        uint32_t class = 1 + (i + 5) % (G_CLASS_WIDE - 1);
+        unsigned last, c = class_first(class, &last);
+
+        if (!g_edge_of(r->g, st, (uint8_t)c))
+            continue;
+        r->classes = best.classes | (uint64_t)1 << class;
+        run_try(r, s);
+        if (r->n_chars > 1 && r->n_chars >= best.n_chars)
+            best = *r;
+    }
+    *r = best;
+    return r->n_chars > 1;
 }
 
 static void added_tokens(struct seam_matcher *m, const struct g_config *c,
@@ -390,35 +503,43 @@ static struct view compute(struct seam_matcher *m, const struct g_config *c,
     const struct g_state *st = &m->g->a.state[c->state];
     uint32_t first = m->n_configs, frames = m->n_frames, home;
     struct g_config own = stand_in(m, c, pair);
-    uint32_t *row = m->scratch, *bulk = row + v->n_words;
+    uint32_t *row = m->scratch, depth = m->frame[own.frame].depth;
     struct view w = { .words = row, .when = m->when, .pops = m->pop };
     bool counts = st->flags & G_COUNTS, all = st->loops;
-    uint64_t skip[256];
+    struct known known = { .n_chars = UINT8_MAX };
+    struct run run = { .g = m->g };
 
-    m->peak = m->frame[own.frame].depth + (uint32_t)st->need;
+    m->peak = depth + (uint32_t)st->need;
     m->n_pops = m->n_when = 0;
     memset(row, 0, v->n_words * sizeof *row);
-    memset(skip, 0, sizeof skip);
     /* Beyond the loop's max the same characters may belong to what follows. */
     if (counts && (st->flags & (G_ACCEPT | G_ACCEPT_DONE)))
         all = pair && !returns_take(m, own.frame, st);
     home = all || st->loops ? 0 : home_of(&m->g->a, st);
     if (all) {
-        bulk_row(v, st->loops, counts ? bulk : row);
-        w.bulk = counts ? bulk : NULL;
+        w.bulk = bulk_row(v, st->loops, row + v->n_words);
+        w.n_bulk = counts ? G_BULK_ROUNDS : G_BULK_ALL;
         for (unsigned i = 0; i < 256; i++)
-            skip[i] = st->loops;
+            known.classes[i] = st->loops;
     } else if (home) {
-        uint32_t peak =
-            m->frame[own.frame].depth + (uint32_t)m->g->a.state[home].need;
+        uint32_t peak = depth + (uint32_t)m->g->a.state[home].need;
 
         m->peak = peak > m->peak ? peak : m->peak;
-        bulk_home(m, st, home, skip, row);
+        bulk_home(m, st, home, &known, row);
+    } else if (st->n_edges && run_find(&run, c->state)) {
+        uint32_t peak = depth + run.need;
+
+        m->peak = peak > m->peak ? peak : m->peak;
+        w.bulk = bulk_row(v, run.classes, row + v->n_words);
+        w.n_bulk = run.n_chars;
+        known.n_chars = run.n_chars;
+        for (unsigned i = 0; i < 256; i++)
+            known.classes[i] = run.classes;
     }
     added_tokens(m, &own, row);
     m->config[m->n_configs++] = own;
     if (!m->overflow)
-        walk(m, 0, first, NULL, skip, true, row);
+        walk(m, 0, first, NULL, &known, true, row);
     w.n_when = m->n_when <= m->cap_when ? m->n_when : G_NONE;
     w.n_pops = m->n_pops <= G_POPS ? m->n_pops : G_NONE;
     w.peak = m->peak;
@@ -430,31 +551,37 @@ static struct view compute(struct seam_matcher *m, const struct g_config *c,
 /* ---- Remembering --------------------------------------------------------- */
 
 static void remember(const struct seam_grammar *g, struct g_cache *c,
-                     uint32_t slot, const struct view *w)
+                     uint32_t slot, const struct view *w,
+                     const uint32_t *scratch)
 {
     uint32_t n_pops = w->n_pops == G_NONE ? 0 : w->n_pops;
     uint32_t n_when = w->n_when == G_NONE ? 0 : w->n_when;
     uint32_t n_words = g->v->n_words, n_ids = 0, n;
+    const uint32_t *bulk = w->bulk;
     struct g_entry *e;
     uint32_t *to;
 
+    if (bulk >= scratch && bulk < scratch + 2 * (size_t)n_words) {
+        e = g_cache_alloc(c, n_words);
+        if (!e)
+            return;
+        memcpy(e->data, bulk, n_words * sizeof *bulk);
+        bulk = e->data;
+    }
     for (uint32_t i = 0; i < n_words; i++)
-        n_ids += (uint32_t)__builtin_popcount(w->words[i]);
+        for (uint32_t x = w->words[i]; x && n_ids < n_words; x &= x - 1)
+            n_ids++;
     n = n_ids < n_words ? n_ids : n_words;
-    e = g_cache_alloc(c, (uint64_t)n + (w->bulk ? n_words : 0) +
-                             2 * ((uint64_t)n_when + n_pops));
+    e = g_cache_alloc(c, n + 2 * ((uint64_t)n_when + n_pops));
     if (!e)
         return;
     *e = (struct g_entry){ .n_ids = n_ids < n_words ? n_ids : G_NONE,
                            .n_when = w->n_when,
                            .n_pops = w->n_pops,
                            .peak = (uint16_t)w->peak,
-                           .bulk = !!w->bulk };
+                           .n_bulk = (uint16_t)w->n_bulk,
+                           .bulk = bulk };
     to = e->data;
-    if (w->bulk) {
-        memcpy(to, w->bulk, n_words * sizeof *to);
-        to += n_words;
-    }
     if (n_ids >= n_words) {
         memcpy(to, w->words, n_words * sizeof *to);
         to += n_words;
@@ -472,14 +599,12 @@ static struct view view_of(const struct seam_grammar *g,
                            const struct g_entry *e)
 {
     const uint32_t *at = e->data;
-    struct view w = { .n_when = e->n_when,
+    struct view w = { .bulk = e->bulk,
+                      .n_bulk = e->n_bulk,
+                      .n_when = e->n_when,
                       .n_pops = e->n_pops,
                       .peak = e->peak };
 
-    if (e->bulk) {
-        w.bulk = at;
-        at += g->v->n_words;
-    }
     if (e->n_ids == G_NONE) {
         w.words = at;
         at += g->v->n_words;
@@ -514,7 +639,7 @@ static struct view look_up(struct seam_matcher *m, const struct g_config *c,
         return view_of(m->g, e);
     w = compute(m, c, h->pair);
     if (slot != G_NONE && !m->overflow)
-        remember(m->g, h->cache, slot, &w);
+        remember(m->g, h->cache, slot, &w, m->scratch);
     return w;
 }
 
@@ -536,7 +661,7 @@ void g_mask_warm(struct seam_matcher *m, const struct g_config *c)
 static void row_add_bulk(const struct seam_vocab *v, const uint32_t *bulk,
                          uint32_t n, uint32_t *row)
 {
-    uint32_t k = n > v->max_len ? G_SHORT_MAX + 1
+    uint32_t k = n > v->max_len    ? G_SHORT_MAX + 1
                  : n < G_SHORT_MAX ? n
                                    : G_SHORT_MAX;
     const uint32_t *whole = v->whole + (size_t)k * v->n_words;
@@ -556,7 +681,8 @@ static void row_add(const struct seam_matcher *m, const struct view *w,
                     const struct how *h, uint32_t *row)
 {
     if (w->bulk)
-        row_add_bulk(m->g->v, w->bulk, h->may, row);
+        row_add_bulk(m->g->v, w->bulk,
+                     w->n_bulk == G_BULK_ROUNDS ? h->may : w->n_bulk, row);
     if (w->words)
         for (uint32_t i = 0; i < m->g->v->n_words; i++)
             row[i] |= w->words[i];

@@ -260,8 +260,7 @@ static void step_added(struct seam_matcher *m, uint32_t n, int32_t id)
         for (uint32_t k = 0; k < st->n_added; k++) {
             const struct g_added *e = &a->added[st->added + k];
 
-            if (e->id == id &&
-                open_at(a, st->loop, e->flags, c.count, &c.cond))
+            if (e->id == id && open_at(a, st->loop, e->flags, c.count, &c.cond))
                 config_add(m, n, e->to,
                            count_after(a, st->loop, e->to, e->flags, c.count),
                            c.frame, c.cond);

@@ -98,6 +98,8 @@ static uint32_t classify(struct g_trie *t, const uint32_t *path,
         struct g_node *node = &t->node[path[i]];
 
         node->tokens |= *classes;
+        if (n_chars > node->n_chars)
+            node->n_chars = n_chars < 255 ? (uint8_t)n_chars : 255;
         if (at[i] < G_N_CLASSES && (i < s.n || !n_chars))
             below |= 1ull << at[i];
         node->below |= at[i] < G_N_CLASSES ? below : UINT64_MAX;

@@ -37,6 +37,16 @@ static const char *const schemas[] = {
     "\"t\":{\"type\":\"string\",\"pattern\":\"^[a-z ]{2,300}$\"}}}",
     "{\"type\":\"string\",\"format\":\"uri\"}",
     "{\"type\":\"string\",\"pattern\":\"^[^x]{0,45}$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^[a-z0-9-]{1,40}$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^[a-z]{2,90}[a-z0-9]{0,5}!?$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^([a-z]{3,70} ?){2}x$\"}",
+    "{\"type\":\"array\",\"maxItems\":70,\"minItems\":3,\"items\":{\"type\":"
+    "\"string\",\"pattern\":\"^[^a-f]{2,80}$\"}}",
+    "{\"type\":\"array\",\"minItems\":40,\"items\":{\"type\":\"string\","
+    "\"minLength\":1,\"maxLength\":40}}",
+    "{\"type\":\"string\",\"format\":\"hostname\"}",
+    "{\"type\":\"string\",\"pattern\":\"^[A-Za-z_][A-Za-z0-9_]*$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^[ -~]{1,20}([a-z]{5}|[0-9]{7})\"}",
     "{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^a*$\"},{\"type\":"
     "\"string\",\"maxLength\":3},{\"enum\":[\"aaaa\",\"b\"]}]}",
 };
@@ -247,6 +257,48 @@ Test(mask, is_the_same_without_room_to_remember_it)
         seam_grammar_unref(g);
         json_decref(v);
     }
+    rig_close(&r);
+}
+
+Test(mask, is_the_same_when_computed_ahead, .timeout = 100)
+{
+    struct rig r = small();
+
+    cr_assert_eq(seam_vocab_warm(r.v, NULL), 0);
+    for (size_t i = 0; i < N_SCHEMAS; i++) {
+        struct seam_grammar *g = compile(&r, schemas[i]);
+        struct seam_matcher *m = NULL;
+        struct seam_grammar_stats ahead, after;
+
+        cr_assert_eq(seam_grammar_warm(g, UINT64_MAX, NULL), 0);
+        seam_grammar_stats(g, &ahead);
+        cr_assert_eq(seam_matcher_new(&m, g, NULL), 0);
+        check_masks(&r, m, schemas[i], 4000 + i, 60);
+        seam_grammar_stats(g, &after);
+        cr_expect_eq(ahead.n_cached, after.n_cached, "%s: %u, then %u masks",
+                     schemas[i], ahead.n_cached, after.n_cached);
+        seam_matcher_free(m);
+        seam_grammar_unref(g);
+    }
+    rig_close(&r);
+}
+
+Test(mask, computing_ahead_stops_where_it_is_told)
+{
+    struct rig r = nano();
+    struct seam_grammar *g =
+        compile(&r, "{\"type\":\"string\",\"format\":\"uri\"}");
+    struct seam_grammar_stats none, some, all;
+
+    seam_grammar_stats(g, &none);
+    cr_assert_eq(seam_grammar_warm(g, 5000, NULL), 0);
+    seam_grammar_stats(g, &some);
+    cr_assert_eq(seam_grammar_warm(g, UINT64_MAX, NULL), 0);
+    seam_grammar_stats(g, &all);
+    cr_expect_eq(none.n_cached, 0);
+    cr_expect_gt(some.n_cached, 0);
+    cr_expect_gt(all.n_cached, some.n_cached);
+    seam_grammar_unref(g);
     rig_close(&r);
 }
 
