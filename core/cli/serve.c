@@ -1,5 +1,6 @@
 /* seam serve: bind, load, answer, and leave in order. */
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -141,6 +142,10 @@ static int serve(const struct seam_config *c, const struct seam_log *log,
     int rc, sig;
 
     signal(SIGPIPE, SIG_IGN);
+    /* Large blocks go back to the system when they are freed.  By itself glibc
+     * stops that after the first, and every worker's arena would keep what its
+     * largest request took. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);

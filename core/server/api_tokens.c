@@ -143,6 +143,8 @@ static int text_ids(struct seam_http *h, const json_t *body,
                                    ids, &err);
     if (rc == SEAM_ENOMEM)
         return seam_api_fail(e, 503, "overloaded", NULL, "no memory");
+    if (rc == SEAM_ELONGWORD)
+        return seam_chat_long_word(e, name);
     if (rc == SEAM_ETOOLONG)
         return seam_api_invalid(e, name, "%s has more than %u tokens", name,
                                 max);

@@ -60,6 +60,14 @@ static int chat_no_memory(struct seam_api_error *e)
 /* A prompt of no more bytes than this is always counted to its end. */
 #define COUNT_BYTES (256u << 10)
 
+int seam_chat_long_word(struct seam_api_error *e, const char *field)
+{
+    return seam_api_invalid(e, field,
+                            "%s has a run of more than %zu bytes without a "
+                            "break between words",
+                            field, SEAM_MAX_WORD);
+}
+
 struct render {
     struct seam_encoder enc;
     struct seam_buf *text;
@@ -67,7 +75,7 @@ struct render {
     struct seam_error err;
     uint64_t bytes; /* so far */
     uint32_t max;
-    bool too_long;
+    int rc; /* of the tokenizer, when it refuses the text */
 };
 
 static int chat_too_long(struct seam_api_error *e, uint32_t max,
@@ -81,8 +89,8 @@ static int chat_too_long(struct seam_api_error *e, uint32_t max,
 
 static int render_rc(struct render *r, int rc)
 {
-    if (rc == SEAM_ETOOLONG)
-        r->too_long = true;
+    if (rc == SEAM_ETOOLONG || rc == SEAM_ELONGWORD)
+        r->rc = rc;
     return rc;
 }
 
@@ -135,7 +143,9 @@ static int chat_render(struct seam_engine *engine,
     seam_encoder_release(&r.enc);
     if (rc == SEAM_ENOMEM)
         return chat_no_memory(e);
-    if (rc && r.too_long)
+    if (rc && r.rc == SEAM_ELONGWORD)
+        return seam_chat_long_word(e, "messages");
+    if (rc && r.rc)
         return chat_too_long(e, seam_engine_max_context(engine), "messages",
                              "more than ", max);
     if (rc && r.err.text[0]) /* a control token the tokenizer lacks */
@@ -223,6 +233,8 @@ static int chat_encode_prompt(struct seam_chat *c, const json_t *v,
         rc = seam_tokenizer_encode_max(c->tok, json_string_value(v), n, true,
                                        n > COUNT_BYTES ? context : SIZE_MAX,
                                        ids, &err);
+        if (rc == SEAM_ELONGWORD)
+            return seam_chat_long_word(e, "prompt");
         if (rc == SEAM_ETOOLONG)
             return chat_too_long(e, context, "prompt", "more than ", context);
         if (rc == SEAM_ENOMEM)

@@ -90,6 +90,8 @@ void seam_chat_free(struct seam_chat *c);
 /* Tokens that are counted or listed for a client, unless the context holds
  * more. */
 #define SEAM_COUNT_MAX (1u << 20)
+/* What the tokenizer's ELONGWORD means to a client. */
+int seam_chat_long_word(struct seam_api_error *e, const char *field);
 uint32_t seam_chat_count_max(const struct seam_engine *engine);
 
 /* The prompt alone: its text (may be NULL) and its ids (may be NULL), which are

@@ -40,8 +40,7 @@ struct seam_tokenizer {
      * spelling, for seam_tokenizer_id. */
     uint32_t *named; /* [n_named] */
     uint32_t n_named;
-    /* Held while a very long word is merged, which takes some 40 bytes of
-     * memory for each of its own: one at a time. */
+    /* Held while a very long word is merged: one at a time. */
     pthread_mutex_t *long_word;
 };
 

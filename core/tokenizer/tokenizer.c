@@ -136,6 +136,11 @@ static int encode_word(struct encoding *e, const char *p, size_t n)
 {
     int rc;
 
+    if (n > SEAM_MAX_WORD)
+        return seam_fail(e->err, SEAM_ELONGWORD,
+                         "tokenizer: a run of %zu bytes without a break, "
+                         "expected at most %zu",
+                         n, SEAM_MAX_WORD);
     if (n <= LONG_WORD)
         return seam_bpe_encode(&e->t->bpe, &e->bpe, p, n, e->out);
     pthread_mutex_lock(e->t->long_word);
@@ -157,8 +162,10 @@ static int encode_plain(struct encoding *e, const char *p, size_t n)
         return seam_fail(e->err, SEAM_ENOMEM, "tokenizer: out of memory");
     while ((rc = seam_split_next(&pass, &from, &to, e->err)) > 0) {
         rc = encode_word(e, p + from, to - from);
-        if (rc)
+        if (rc == SEAM_ENOMEM)
             return seam_fail(e->err, rc, "tokenizer: out of memory");
+        if (rc)
+            return rc;
         if (e->out->n > e->max)
             return encode_too_long(e);
     }

@@ -48,12 +48,18 @@ int seam_ids_add(struct seam_ids *ids, int32_t id); /* 0 or ENOMEM */
 /* Append the ids of p[0, n), any bytes, up to 1 GiB.  With added, added tokens
  * are recognised in it; without, no text ever becomes one.  Nothing is added at
  * the ends.  Time is O(n log n) for any input.  On failure out is as it was.
- * EDATA, ENOMEM.  [any] */
+ * EDATA, ELONGWORD, ENOMEM.  [any] */
 int seam_tokenizer_encode(const struct seam_tokenizer *t, const char *p,
                           size_t n, bool added, struct seam_ids *out,
                           struct seam_error *err);
 
-enum { SEAM_ETOOLONG = -101 };
+enum {
+    SEAM_ETOOLONG = -101,
+    SEAM_ELONGWORD = -102 /* what the pre-tokeniser does not cut is longer than
+                             SEAM_MAX_WORD                                    */
+};
+/* Merging takes some 40 bytes of memory for each of a word's own. */
+#define SEAM_MAX_WORD ((size_t)1 << 20)
 /* The same, given up with ETOOLONG as soon as it is certain that out would hold
  * more than max ids. */
 int seam_tokenizer_encode_max(const struct seam_tokenizer *t, const char *p,

@@ -126,3 +126,76 @@ Test(tokens, bad_bodies_are_named)
     }
     fixture_close(&f);
 }
+
+static void post_repeated(struct fixture *f, const char *head, const char *part,
+                          size_t n, const char *tail, const char *param)
+{
+    struct seam_buf b = { 0 };
+    struct reply r;
+
+    seam_buf_str(&b, head);
+    while (n--)
+        seam_buf_str(&b, part);
+    seam_buf_str(&b, tail);
+    client_post(f->url, "/tokenize", b.p, &r);
+    cr_expect_eq(r.status, 400);
+    cr_expect_str_eq(json_string_value(reply_at(&r, "error", "param", NULL)),
+                     param, "%.200s", r.body.p);
+    reply_release(&r);
+    seam_buf_release(&b);
+}
+
+/* TK-2, SE-3: what no context holds costs no more than telling so. */
+Test(tokens, of_endless_text_are_not_listed)
+{
+    static const char message[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"";
+    struct fixture f;
+
+    fixture_open(&f, "ok\1");
+    post_repeated(&f, "{\"content\":\"", "a ", (1 << 19) + 1, "\"}", "content");
+    post_repeated(&f, "{\"prompt\":\"", "a", (1 << 20) + 1, "\"}", "prompt");
+    post_repeated(&f, message, "a ", (1 << 19) + 1, "\"}]}", "messages");
+    post_repeated(&f, message, "a", (1 << 20) + 1, "\"}]}", "messages");
+    fixture_close(&f);
+}
+
+Test(tokens, name_fields_without_effect)
+{
+    static const char *const cases[][3] = {
+        { "/tokenize", "{\"prompt\":\"x\",\"model\":\"scripted\",\"y\":1}",
+          "y" },
+        { "/tokenize", "{\"prompt\":\"x\",\"with_pieces\":false}", NULL },
+        { "/tokenize",
+          "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+          "\"with_pieces\":true,\"store\":true,\"temperature\":1}",
+          "store" },
+        { "/detokenize", "{\"tokens\":[65],\"y\":1}", "y" },
+        { "/apply-template",
+          "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"y\":1}",
+          "y" },
+        { "/v1/messages/count_tokens",
+          "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+          "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":9}}",
+          "thinking.budget_tokens" },
+    };
+    struct fixture f;
+    char v[256];
+
+    fixture_open(&f, "ok\1");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *found;
+        struct reply r;
+
+        client_post(f.url, cases[i][0], cases[i][1], &r);
+        cr_expect_eq(r.status, 200, "%s: %s", cases[i][1], r.body.p);
+        found = reply_header(&r, "X-Seam-Ignored", v, sizeof v);
+        if (cases[i][2])
+            cr_expect(found && !strcmp(found, cases[i][2]), "%s: %s",
+                      cases[i][1], found ? found : "none");
+        else
+            cr_expect_null(found, "%s: %s", cases[i][1], found);
+        reply_release(&r);
+    }
+    fixture_close(&f);
+}

@@ -101,6 +101,22 @@ Test(json, refuses_duplicates_and_depth)
     cr_expect_not_null(v);
     json_decref(v);
     seam_buf_release(&deep);
+    {
+        static const char mixed[] = "[9007199254740993,-9223372036854775808,"
+                                    "-9223372036854775809,18446744073709551616,"
+                                    "\"18446744073709551616\"]";
+
+        cr_expect_null(seam_json_parse(mixed, sizeof mixed - 1, "f", 0, &e));
+        v = seam_json_parse(mixed, sizeof mixed - 1, "f", SEAM_JSON_BIG_INT,
+                            &e);
+        cr_assert_not_null(v, "%s", e.text);
+        cr_expect_eq(json_integer_value(json_array_get(v, 0)),
+                     9007199254740993);
+        cr_expect_eq(json_integer_value(json_array_get(v, 1)), INT64_MIN);
+        cr_expect_float_eq(json_real_value(json_array_get(v, 2)), -0x1p63, 1e4);
+        cr_expect_float_eq(json_real_value(json_array_get(v, 3)), 0x1p64, 1e4);
+        json_decref(v);
+    }
     v = seam_json_parse("[18446744073709551615]", 22, "f", SEAM_JSON_BIG_INT,
                         &e);
     cr_expect_not_null(v, "%s", e.text);

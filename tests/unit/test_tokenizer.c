@@ -780,6 +780,42 @@ Test(tokenizer, appends_to_what_is_there_and_takes_back_what_failed)
     seam_tokenizer_free(t);
 }
 
+Test(tokenizer, gives_up_on_text_of_more_ids_than_it_may_have)
+{
+    struct seam_tokenizer *t = nano();
+    struct seam_ids ids = { 0 };
+    struct seam_error err;
+    static char text[SEAM_MAX_WORD + 1];
+    static const char few[] = "one two <|user|> three";
+    size_t n;
+
+    cr_assert_eq(
+        seam_tokenizer_encode(t, few, sizeof few - 1, true, &ids, &err), 0);
+    n = ids.n;
+    cr_expect_eq(seam_tokenizer_encode_max(t, few, sizeof few - 1, true, 2 * n,
+                                           &ids, &err),
+                 0);
+    cr_expect_eq(ids.n, 2 * n);
+    for (size_t max = 2 * n; max < 3 * n; max++) {
+        cr_expect_eq(seam_tokenizer_encode_max(t, few, sizeof few - 1, true,
+                                               max, &ids, &err),
+                     SEAM_ETOOLONG, "%zu", max);
+        cr_expect_eq(ids.n, 2 * n);
+    }
+    memset(text, 'a', sizeof text);
+    cr_expect_eq(
+        seam_tokenizer_encode_max(t, text, sizeof text, true, 100, &ids, &err),
+        SEAM_ETOOLONG);
+    cr_expect_eq(seam_tokenizer_encode(t, text, sizeof text, true, &ids, &err),
+                 SEAM_ELONGWORD);
+    cr_expect_eq(ids.n, 2 * n);
+    text[9] = '1';
+    cr_expect_eq(seam_tokenizer_encode(t, text, sizeof text, true, &ids, &err),
+                 0);
+    seam_ids_release(&ids);
+    seam_tokenizer_free(t);
+}
+
 /* ---- Growth -------------------------------------------------------------- */
 
 /* A chain of merges over powers of two of one byte, as a vocabulary with long
