@@ -169,10 +169,13 @@ void seam_engine_end_running(struct seam_engine *e, struct seam_gen *g,
                              enum seam_gen_end end,
                              const struct seam_error *err)
 {
+    uint32_t n_done = g->n_done;
+
     /* Also what was cancelled is kept: a retry goes on from there. */
     if (end != SEAM_GEN_ERROR)
         seam_engine_snapshot(e, g);
     seam_engine_evict(e, g);
+    g->n_done = n_done; /* for the log: it does not come back */
     seam_engine_end(e, g, end, err);
 }
 

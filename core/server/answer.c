@@ -90,6 +90,7 @@ int seam_answer_open(struct seam_answer *a, struct seam_http *h,
                      struct seam_converted *chat)
 {
     struct seam_request_limits l;
+    const struct seam_api_name *names = chat ? chat->names : NULL;
     struct seam_str text = { h->body.p, h->body.n };
     char *made = NULL;
     int rc;
@@ -119,6 +120,8 @@ int seam_answer_open(struct seam_answer *a, struct seam_http *h,
                             &a->err);
     free(made);
     if (rc) {
+        if (names)
+            seam_api_rename(&a->err, names);
         seam_http_fail(h, &a->err);
         seam_answer_release(a);
         return -1;

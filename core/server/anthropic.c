@@ -5,6 +5,16 @@
 
 #include "core/server/request.h"
 
+const struct seam_api_name seam_anthropic_names[] = {
+    { "stop", "stop_sequences", true },
+    { "response_format.json_schema", "output_config.format", true },
+    { "response_format", "output_config.format", true },
+    { "reasoning_effort", "output_config.effort", true },
+    { "messages", "messages", false },
+    { "tools", "tools", false },
+    { NULL, NULL, false },
+};
+
 static const char *string_at(const json_t *o, const char *key)
 {
     return json_string_value(json_object_get(o, key));

@@ -65,9 +65,19 @@ int seam_api_invalid(struct seam_api_error *e, const char *param,
 int seam_api_fail_path(struct seam_api_error *e, const char *code,
                        const char *param, const char *text)
 {
-    static const char *const fields[] = { "messages",  "tools",
-                                          "functions", "response_format",
-                                          "grammar",   NULL };
+    static const char *const fields[] = { "messages",
+                                          "tools",
+                                          "functions",
+                                          "response_format",
+                                          "grammar",
+                                          "chat_template",
+                                          "chat_template_kwargs",
+                                          "enable_thinking",
+                                          "thinking",
+                                          "reasoning_effort",
+                                          "add_generation_prompt",
+                                          "continue_final_message",
+                                          NULL };
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz_"), end;
     char path[sizeof e->param];
     bool known = false;
@@ -83,6 +93,44 @@ int seam_api_fail_path(struct seam_api_error *e, const char *code,
     memcpy(path, text, n);
     path[n] = 0;
     return seam_api_fail(e, 400, code, path, "%s", text);
+}
+
+/* Put `own` for `name` where text[0, cap) begins with it at `at`. */
+static void api_replace(char *text, size_t cap, size_t at,
+                        const struct seam_api_name *name)
+{
+    size_t n = strlen(name->chat);
+    size_t skip = name->inside ? n : n + strcspn(text + at + n, ": ");
+    char rest[256];
+
+    snprintf(rest, sizeof rest, "%s%s", name->own, text + at + skip);
+    snprintf(text + at, cap - at, "%s", rest);
+    api_tidy(text, cap);
+}
+
+static bool api_is_named(const char *p, const char *name)
+{
+    size_t n = strlen(name);
+
+    return !strncmp(p, name, n) && (!p[n] || strchr(".[: ", p[n]));
+}
+
+void seam_api_rename(struct seam_api_error *e,
+                     const struct seam_api_name *names)
+{
+    const struct seam_api_name *name = names;
+
+    while (name->chat && !api_is_named(e->param, name->chat))
+        name++;
+    if (!name->chat)
+        return;
+    for (size_t at = 0; e->text[at]; at++)
+        if ((!at || e->text[at - 1] == ' ') &&
+            api_is_named(e->text + at, name->chat)) {
+            api_replace(e->text, sizeof e->text, at, name);
+            break;
+        }
+    api_replace(e->param, sizeof e->param, 0, name);
 }
 
 const char *seam_api_type(int status)
@@ -149,11 +197,18 @@ void seam_api_error_json(const struct seam_api_error *e, struct seam_buf *out)
 void seam_api_error_anthropic(const struct seam_api_error *e,
                               const char *request_id, struct seam_buf *out)
 {
+    struct seam_buf text = { 0 };
+
     seam_buf_fmt(out,
                  "{\"type\":\"error\",\"error\":{\"type\":\"%s\","
                  "\"message\":",
                  seam_api_type_anthropic(e->status));
-    seam_buf_json(out, e->text, strlen(e->text));
+    /* This shape has no parameter; the text says it. */
+    if (e->param[0] && !strstr(e->text, e->param))
+        seam_buf_fmt(&text, "%s: ", e->param);
+    seam_buf_str(&text, e->text);
+    seam_buf_json(out, text.p ? text.p : "", text.n);
+    seam_buf_release(&text);
     seam_buf_str(out, "},\"request_id\":");
     api_string(out, request_id);
     seam_buf_str(out, "}");

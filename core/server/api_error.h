@@ -32,6 +32,15 @@ __attribute__((format(printf, 3, 4))) int seam_api_invalid(
 int seam_api_fail_path(struct seam_api_error *e, const char *code,
                        const char *param, const char *text);
 
+/* What a field of a chat is called in another API. */
+struct seam_api_name {
+    const char *chat, *own; /* both NULL: the end                          */
+    bool inside; /* what is in it is in the other, at the same place       */
+};
+/* Put an error about a chat in the words of the request it was made from. */
+void seam_api_rename(struct seam_api_error *e,
+                     const struct seam_api_name *names);
+
 /* The "type" that goes with a status, for the OpenAI and Anthropic shapes. */
 const char *seam_api_type(int status);
 const char *seam_api_type_anthropic(int status);

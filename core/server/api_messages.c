@@ -309,7 +309,7 @@ static int read_chat(struct seam_http *h, bool counting,
     struct seam_api_error e;
     json_t *body;
 
-    *c = (struct seam_converted){ 0 };
+    *c = (struct seam_converted){ .names = seam_anthropic_names };
     body = seam_request_json(h->body.p ? h->body.p : "", h->body.n,
                              &c->spelling, &e);
     if (body)
@@ -374,13 +374,14 @@ void seam_api_count_tokens(struct seam_http *h)
                         &ids, &e)
                   : seam_api_fail(&e, 503, "overloaded", NULL, "no memory");
     }
-    if (!rc)
-        seam_answer_ignored(h, &r.ignored);
-    if (rc)
+    if (rc) {
+        seam_api_rename(&e, seam_anthropic_names);
         seam_http_fail(h, &e);
-    else
+    } else {
+        seam_answer_ignored(h, &r.ignored);
         seam_http_json(h, 200,
                        json_pack("{s:I}", "input_tokens", (json_int_t)ids.n));
+    }
     free(text);
     seam_ids_release(&ids);
     seam_request_release(&r);

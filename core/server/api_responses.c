@@ -352,7 +352,7 @@ void seam_api_responses(struct seam_http *h)
 {
     struct response r = { 0 };
     struct seam_api_error e;
-    struct seam_converted chat = { 0 };
+    struct seam_converted chat = { .names = seam_responses_names };
     int rc;
 
     r.body = seam_request_json(h->body.p ? h->body.p : "", h->body.n,

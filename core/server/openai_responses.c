@@ -5,6 +5,14 @@
 
 #include "core/server/request.h"
 
+const struct seam_api_name seam_responses_names[] = {
+    { "max_completion_tokens", "max_output_tokens", true },
+    { "response_format.json_schema", "text.format", true },
+    { "response_format", "text.format", true },
+    { "messages", "input", false },
+    { NULL, NULL, false },
+};
+
 static const char *string_at(const json_t *o, const char *key)
 {
     return json_string_value(json_object_get(o, key));

@@ -6,6 +6,9 @@
 
 #include "core/server/api_error.h"
 
+/* What differs in name. */
+extern const struct seam_api_name seam_responses_names[];
+
 /* A new chat request, or NULL and *e.  ignored receives the names of fields
  * without effect. */
 json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,

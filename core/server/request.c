@@ -298,8 +298,7 @@ static int request_stop(struct parse *p, const char *name, const json_t *v)
                                 name);
     if (n < 1 || n > SEAM_MAX_STOP_LEN)
         return seam_api_invalid(p->e, name,
-                                "a stop string must have 1 to %d "
-                                "bytes",
+                                "%s: a string must have 1 to %d bytes", name,
                                 SEAM_MAX_STOP_LEN);
     r->stop[r->n_stop++] = (struct seam_str){ json_string_value(v), n };
     return 0;

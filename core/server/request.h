@@ -90,7 +90,8 @@ int seam_request_read(struct seam_request *r, enum seam_request_kind kind,
 /* A chat made from another API's request. */
 struct seam_converted {
     json_t *chat;
-    struct seam_buf ignored;       /* as in seam_request                      */
+    const struct seam_api_name *names; /* of its fields in the original       */
+    struct seam_buf ignored;           /* as in seam_request                  */
     struct seam_spelling spelling; /* of the numbers in the original          */
 };
 /* The same of such a chat, which is released in any case. */

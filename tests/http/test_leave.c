@@ -128,6 +128,7 @@ Test(ht1, prefill_stops_at_the_next_chunk)
     struct fixture f;
     struct client c;
     struct seam_buf b = { 0 };
+    struct reply r;
     unsigned steps;
 
     fixture_init(&f);
@@ -147,10 +148,22 @@ Test(ht1, prefill_stops_at_the_next_chunk)
     client_close(&c);
     fixture_wait_log(&f, "cancelled: the client left; prompt 320");
     fixture_open_gate(&f);
-    fixture_wait_log(&f, "request cancelled after ");
+    fixture_wait_log(&f, "request cancelled after 64 prompt and 0 generated");
     steps = fixture_count_trace(&f, "step");
     cr_expect_eq(steps, 4);
     cr_expect_eq(fixture_count_trace(&f, "sample 1 "), 0);
+    /* What was prefilled is kept: a retry goes on from there. */
+    client_post(f.url, "/v1/completions", b.p, &r);
+    cr_expect_eq(r.status, 200);
+    cr_expect_eq(
+        json_integer_value(reply_at(&r, "usage", "prompt_tokens", NULL)), 320);
+    cr_expect_eq(
+        json_integer_value(reply_at(&r, "usage", "prompt_tokens_details",
+                                    "cached_tokens", NULL)),
+        64, "%s", r.body.p);
+    /* 256 tokens were left to read. */
+    cr_expect_eq(fixture_count_trace(&f, "step 16"), 4 + 16);
+    reply_release(&r);
     fixture_alive(&f, 1, "ok");
     seam_buf_release(&b);
     fixture_close(&f);

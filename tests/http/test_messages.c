@@ -266,22 +266,36 @@ Test(messages, errors_have_their_own_shape)
     static const struct {
         const char *body, *type;
         int status;
+        const char *says; /* what the message holds, or NULL              */
     } bad[] = {
-        { "{" HI "}", "invalid_request_error", 400 },
-        { "{\"max_tokens\":0," HI "}", "invalid_request_error", 400 },
-        { "{\"max_tokens\":1}", "invalid_request_error", 400 },
-        { "{\"max_tokens\":1,\"messages\":[]}", "invalid_request_error", 400 },
-        { "nonsense", "invalid_request_error", 400 },
+        { "{\"max_tokens\":1,\"stop_sequences\":[\"\"]," HI "}",
+          "invalid_request_error", 400, "stop_sequences: " },
+        { "{\"max_tokens\":1,\"stop_sequences\":5," HI "}",
+          "invalid_request_error", 400, "stop_sequences must be" },
+        { "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":["
+          "{\"type\":\"poem\"}]}]}",
+          "invalid_request_error", 400, "messages[0].content[0]: " },
+        { "{\"max_tokens\":1,\"output_config\":{\"format\":{\"type\":"
+          "\"json_schema\",\"schema\":{\"properties\":{\"a\":{\"not\":{}}}}}}," HI
+          "}",
+          "invalid_request_error", 400,
+          "output_config.format.schema.properties.a.not" },
+        { "{" HI "}", "invalid_request_error", 400, NULL },
+        { "{\"max_tokens\":0," HI "}", "invalid_request_error", 400, NULL },
+        { "{\"max_tokens\":1}", "invalid_request_error", 400, NULL },
+        { "{\"max_tokens\":1,\"messages\":[]}", "invalid_request_error", 400,
+          NULL },
+        { "nonsense", "invalid_request_error", 400, NULL },
         { "{\"max_tokens\":1,\"model\":\"other\"," HI "}", "not_found_error",
-          404 },
+          404, NULL },
         { "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":["
           "{\"type\":\"image\",\"source\":{}}]}]}",
-          "invalid_request_error", 400 },
+          "invalid_request_error", 400, NULL },
         { "{\"max_tokens\":1,\"tool_choice\":{\"type\":\"tool\",\"name\":"
           "\"none\"}," HI "}",
-          "invalid_request_error", 400 },
+          "invalid_request_error", 400, NULL },
         { "{\"max_tokens\":1,\"system\":5," HI "}", "invalid_request_error",
-          400 },
+          400, NULL },
     };
     struct fixture f;
 
@@ -295,6 +309,11 @@ Test(messages, errors_have_their_own_shape)
         cr_expect_str_eq(string_at(reply_at(&r, "error", NULL), "type"),
                          bad[i].type);
         cr_expect(json_is_string(reply_at(&r, "request_id", NULL)));
+        if (bad[i].says)
+            cr_expect_not_null(
+                strstr(string_at(reply_at(&r, "error", NULL), "message"),
+                       bad[i].says),
+                "%s: %s", bad[i].body, r.body.p);
         reply_release(&r);
     }
     fixture_close(&f);

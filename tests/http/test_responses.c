@@ -263,9 +263,12 @@ Test(responses, refuse_what_they_cannot_do)
         { "{\"input\":\"x\",\"tools\":[{\"type\":\"web_search\"}]}",
           "tools[0].type" },
         { "{\"input\":\"x\",\"text\":{\"format\":{\"type\":\"json_schema\"}}}",
-          "response_format.json_schema.schema" },
-        { "{\"input\":\"x\",\"max_output_tokens\":0}",
-          "max_completion_tokens" },
+          "text.format.schema" },
+        { "{\"input\":\"x\",\"max_output_tokens\":0}", "max_output_tokens" },
+        { "{\"input\":[{\"role\":\"wizard\",\"content\":\"x\"}]}", "input" },
+        { "{\"input\":\"x\",\"text\":{\"format\":{\"type\":\"json_schema\","
+          "\"name\":\"n\",\"schema\":{\"properties\":{\"a\":{\"not\":{}}}}}}}",
+          "text.format.schema.properties.a.not" },
         { "{\"input\":\"x\",\"instructions\":5}", "instructions" },
     };
     struct fixture f;

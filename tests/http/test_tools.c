@@ -303,3 +303,146 @@ Test(tools, old_clients_say_functions)
     answer_release(&a);
     fixture_close(&f);
 }
+
+/* ---- Forced calls and ends (chat spec, B21, B22, B25, B33) --------------- */
+
+#define NOW                                                                  \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"now\"}},{"   \
+    "\"type\":\"function\",\"function\":{\"name\":\"book\",\"parameters\":{" \
+    "\"type\":\"object\",\"properties\":{\"hours\":{\"type\":\"integer\"}}," \
+    "\"required\":[\"hours\"],\"additionalProperties\":false}}}]"
+#define NAMED(name)                                          \
+    ",\"tool_choice\":{\"type\":\"function\",\"function\":{" \
+    "\"name\":\"" name "\"}}"
+
+/* The only call of an answer, which has nothing else but reasoning. */
+static void forced(struct fixture *f, unsigned seed, const char *choice,
+                   const char *reasoning, const char *name, const char *args)
+{
+    struct answer a;
+    char body[2048], more[1536];
+
+    snprintf(more, sizeof more, NOW "%s", choice);
+    answer_both(f->url, ask(body, sizeof body, seed, more), &a);
+    cr_expect_eq(a.status, 200);
+    cr_expect_str_eq(text_of(&a.reasoning), reasoning);
+    cr_expect(a.content_is_null, "%s: '%s'", choice, text_of(&a.content));
+    cr_assert_eq(a.n_calls, 1, "%s: %u calls", choice, a.n_calls);
+    cr_expect_str_eq(text_of(&a.call[0].name), name);
+    cr_expect_str_eq(text_of(&a.call[0].args), args);
+    cr_expect_str_eq(a.finish, "tool_calls");
+    answer_release(&a);
+}
+
+Test(tools, b21_a_required_call_is_read_as_the_model_writes_it)
+{
+    struct fixture f;
+
+    fixture_open(&f, "A</think><tool_call>now</tool_call>\1");
+    forced(&f, 1, ",\"tool_choice\":\"required\"", "A", "now", "{}");
+    fixture_close(&f);
+}
+
+Test(tools, b22_a_named_call_is_not_forced_into_json)
+{
+    struct fixture f;
+    struct answer a;
+    char body[2048];
+
+    fixture_init(&f);
+    fixture_text(
+        &f, "A</think><tool_call>book" ARG("hours", "12") "</tool_call>\1");
+    /* A model that does write JSON here is held to the markup. */
+    fixture_text(
+        &f, "A</think>{\"name\": \"book\", \"arguments\": {\"hours\": 12}}\1");
+    fixture_bind(&f, NULL, 0, NULL);
+    fixture_start(&f);
+    forced(&f, 1, NAMED("book"), "A", "book", "{\"hours\": 12}");
+    answer_plain(
+        f.url,
+        ask(body, sizeof body, 2, NOW NAMED("book") ",\"max_tokens\":60"), &a);
+    cr_expect_eq(a.status, 200);
+    cr_expect_eq(a.content.n, 0, "'%s'", text_of(&a.content));
+    cr_expect_leq(a.n_calls, 1);
+    cr_expect_str_eq(a.finish, a.n_calls ? "tool_calls" : "length");
+    answer_release(&a);
+    fixture_close(&f);
+}
+
+Test(tools, b25_a_named_call_ends_with_tool_calls)
+{
+    struct fixture f;
+
+    fixture_open(&f, "A</think><tool_call>now</tool_call>\1");
+    forced(&f, 1, NAMED("now"), "A", "now", "{}");
+    fixture_close(&f);
+}
+
+Test(tools, b33_every_end_of_turn_ends_the_answer)
+{
+    static const int32_t ends[] = { 6100, 6107, 6109 };
+    struct fixture f;
+    struct answer a;
+    char body[512];
+
+    fixture_init(&f);
+    for (int i = 0; i < 3; i++) {
+        int32_t id[] = { TOK_UNTHINK, 'x', ends[i], 'y', TOK_EOS };
+
+        fixture_script(&f, id, 5);
+    }
+    fixture_bind(&f, NULL, 0, NULL);
+    fixture_start(&f);
+    for (unsigned i = 0; i < 3; i++) {
+        answer_both(f.url, ask(body, sizeof body, i + 1, NULL), &a);
+        cr_expect_str_eq(text_of(&a.content), "x", "%d: '%s'", ends[i],
+                         text_of(&a.content));
+        cr_expect_str_eq(a.finish, "stop");
+        cr_expect_eq(
+            json_integer_value(json_object_get(a.usage, "completion_tokens")),
+            3);
+        answer_release(&a);
+    }
+    fixture_close(&f);
+}
+
+/* ---- What the renderer refuses ------------------------------------------- */
+
+Test(tools, refusals_of_the_renderer_name_their_place)
+{
+    static const char *const cases[][2] = {
+        { "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+          "\"continue_final_message\":true,\"add_generation_prompt\":false}",
+          "continue_final_message" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":"
+          "\"tool\",\"content\":[{\"output\":\"a\"},{\"output\":[{\"type\":"
+          "\"image\"}]}]}]}",
+          "messages[1].content[1].output[0]" },
+        { "{\"messages\":[{\"role\":\"tool\",\"content\":[{\"type\":"
+          "\"tool_reference\"}]}]}",
+          "messages[0].content[0]" },
+        /* The same after old fields were mapped. */
+        { "{\"functions\":[{\"name\":\"f\"}],\"messages\":[{\"role\":"
+          "\"tool\",\"content\":[{\"type\":\"tool_reference\"}]}]}",
+          "messages[0].content[0]" },
+    };
+    static const char *const paths[] = { "/v1/chat/completions", "/tokenize",
+                                         "/apply-template" };
+    struct fixture f;
+
+    fixture_open(&f, "</think>ok\1");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t k = 0; k < sizeof paths / sizeof *paths; k++) {
+            struct reply r;
+            const char *param;
+
+            client_post(f.url, paths[k], cases[i][0], &r);
+            param = json_string_value(reply_at(&r, "error", "param", NULL));
+            cr_expect_eq(r.status, 400, "%s: %s", cases[i][0], r.body.p);
+            cr_expect(param && !strcmp(param, cases[i][1]), "%s %s: %s",
+                      paths[k], cases[i][0], r.body.p);
+            reply_release(&r);
+        }
+    fixture_alive(&f, 1, "ok");
+    fixture_close(&f);
+}
