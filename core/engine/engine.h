@@ -127,7 +127,8 @@ struct seam_gen_params {
     uint32_t n_top; /* <= SEAM_GEN_MAX_TOP; with want_logprobs */
     /* What the answer has to be a word of, or NULL; a reference is taken.  It
      * holds from the first token on, or after the token grammar_after when that
-     * is not -1 (the end of the reasoning). */
+     * is not -1 (the end of the reasoning).  Until then no stop token is chosen:
+     * only max_tokens can keep the answer from beginning. */
     struct seam_grammar *grammar;
     int32_t grammar_after;
     bool prompt_logprobs; /* report those of the prompt too */

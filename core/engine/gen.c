@@ -238,6 +238,51 @@ static uint32_t gen_ban(struct seam_gen *g, uint32_t n, int32_t id)
     return n + 1;
 }
 
+static bool gen_is_in(const int32_t *ids, uint32_t n, int32_t id)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Does the constraint leave nothing but stop tokens? */
+static bool gen_must_end(const struct seam_gen *g, const int32_t *eos,
+                         uint32_t n_eos)
+{
+    if (!g->constrained)
+        return false;
+    for (uint32_t i = 0; i < seam_matcher_words(g->matcher); i++)
+        for (uint32_t x = g->mask[i]; x; x &= x - 1) {
+            int32_t id = (int32_t)(32 * i + (uint32_t)__builtin_ctz(x));
+
+            if (!gen_is_in(eos, n_eos, id) &&
+                !gen_is_in(g->p.stop, g->p.n_stop, id))
+                return false;
+        }
+    return true;
+}
+
+const uint32_t *seam_gen_mask(struct seam_gen *g, const int32_t *eos,
+                              uint32_t n_eos)
+{
+    uint32_t vocab = seam_engine_vocab(g->engine);
+
+    if (!g->matcher)
+        return NULL;
+    if (g->constrained)
+        return seam_matcher_mask(g->matcher, g->mask, &g->mask_err) ? NULL
+                                                                    : g->mask;
+    memset(g->mask, 0xff, vocab / 32 * sizeof *g->mask);
+    if (vocab % 32)
+        g->mask[vocab / 32] = (1u << vocab % 32) - 1;
+    for (uint32_t i = 0; i < n_eos && !g->p.ignore_eos; i++)
+        g->mask[eos[i] / 32] &= ~(1u << eos[i] % 32);
+    for (uint32_t i = 0; i < g->p.n_stop; i++)
+        g->mask[g->p.stop[i] / 32] &= ~(1u << g->p.stop[i] % 32);
+    return g->mask;
+}
+
 uint32_t seam_gen_bias(struct seam_gen *g, const int32_t *eos, uint32_t n_eos)
 {
     const struct seam_gen_params *p = &g->p;
@@ -256,7 +301,7 @@ uint32_t seam_gen_bias(struct seam_gen *g, const int32_t *eos, uint32_t n_eos)
             g->add[id] - p->frequency * count - (count > 0 ? p->presence : 0);
         n++;
     }
-    if (n_out >= p->min_tokens)
+    if (n_out >= p->min_tokens || gen_must_end(g, eos, n_eos))
         return n;
     for (uint32_t i = 0; i < n_eos && !p->ignore_eos; i++)
         n = gen_ban(g, n, eos[i]);

@@ -98,8 +98,13 @@ void seam_gen_finish(struct seam_gen *g, enum seam_gen_end end,
 
 /* Remember a generated token for penalties. */
 void seam_gen_count(struct seam_gen *g, int32_t id);
-/* The bias list of the next token: penalties, logit bias, and stop ids banned
- * until min_tokens (eos [n_eos] are the model's own). */
+/* The tokens that the constraint allows next, or NULL: all, or mask_err is set.
+ * Until it holds, all but the stop ids, so that what it is about cannot be left
+ * out (eos [n_eos] are the model's own). */
+const uint32_t *seam_gen_mask(struct seam_gen *g, const int32_t *eos,
+                              uint32_t n_eos);
+/* After the mask, the bias list of the next token: penalties, logit bias, and
+ * stop ids banned until min_tokens, if the constraint leaves others. */
 uint32_t seam_gen_bias(struct seam_gen *g, const int32_t *eos, uint32_t n_eos);
 
 #endif

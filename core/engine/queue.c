@@ -250,6 +250,12 @@ static int gen_check(const struct seam_engine *e,
             return seam_fail(err, SEAM_EINVAL,
                              "stop token %d; expected 0 to %u", p->stop[i],
                              vocab - 1);
+    for (uint32_t i = 0; p->grammar && i < p->n_stop; i++)
+        if (p->stop[i] == p->grammar_after)
+            return seam_fail(err, SEAM_EINVAL,
+                             "stop token %d ends the reasoning, after which "
+                             "the answer is constrained",
+                             p->stop[i]);
     if (!p->max_tokens || p->n_top > SEAM_GEN_MAX_TOP || !(p->repetition > 0))
         return seam_fail(err, SEAM_EINVAL,
                          "max_tokens %u, n_top %u, repetition %g; expected at "

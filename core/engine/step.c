@@ -106,6 +106,8 @@ static int engine_sample(struct seam_engine *e, uint32_t n,
         return 0;
     for (uint32_t i = 0; i < n; i++) {
         struct seam_gen *g = e->row_gen[i];
+        /* What goes wrong here concerns this one: see engine_deliver. */
+        const uint32_t *mask = seam_gen_mask(g, e->eos, e->n_eos);
 
         e->sample[i] = (struct seam_sample_row){
             .temperature = g->p.temperature,
@@ -118,11 +120,8 @@ static int engine_sample(struct seam_engine *e, uint32_t n,
             .bias_id = g->bias_id,
             .bias_div = g->bias_div,
             .bias_add = g->bias_add,
+            .mask = mask,
         };
-        /* What goes wrong here concerns this one: see engine_deliver. */
-        if (g->constrained &&
-            !seam_matcher_mask(g->matcher, g->mask, &g->mask_err))
-            e->sample[i].mask = g->mask;
         if (g->p.n_top > n_top)
             n_top = g->p.n_top;
     }

@@ -668,3 +668,69 @@ Test(engine, a_grammar_can_wait_for_a_token)
     seam_grammar_unref(grammar);
     fixture_close(&f);
 }
+
+/* What the model would rather do than reason: end at once. */
+Test(engine, an_answer_that_a_grammar_waits_for_cannot_be_left_out)
+{
+    json_t *schema = json_pack("{s:s}", "const", "yes");
+    struct fixture f;
+    struct seam_gen_token t[64];
+    struct seam_gen_params p;
+    struct seam_gen_info info;
+    struct seam_grammar *grammar;
+    struct seam_error err;
+    struct seam_bias end = { .add = 50 };
+    struct seam_gen *g;
+    const int32_t *eos;
+    uint32_t n, n_eos, start = 0;
+    int32_t stop;
+
+    fixture_open(&f, NULL, 0);
+    cr_assert_eq(seam_grammar_schema(&grammar, seam_engine_vocabulary(f.e),
+                                     schema, "schema", NULL, &err),
+                 0, "%s", err.text);
+    json_decref(schema);
+    eos = seam_engine_eos(f.e, &n_eos);
+    cr_assert_gt(n_eos, 0);
+    p = params(&f, 32);
+    cr_assert_gt(generate(&f, &p, t, 64, &info), 2);
+    stop = t[1].id;
+    p.ignore_eos = false;
+    end.id = eos[0];
+    p.bias = &end;
+    p.n_bias = 1;
+    p.stop = &stop;
+    p.n_stop = 1;
+    n = generate(&f, &p, t, 64, &info);
+    cr_expect_eq(n, 1, "%u tokens", n);
+    cr_expect_eq(info.end, SEAM_GEN_STOP);
+
+    /* It never comes: the limit ends it. */
+    p.grammar = grammar;
+    p.grammar_after = eos[0] ? eos[0] - 1 : 1;
+    n = generate(&f, &p, t, 64, &info);
+    cr_expect_eq(n, 32, "%u tokens", n);
+    cr_expect_eq(info.end, SEAM_GEN_LENGTH);
+    for (uint32_t i = 0; i < n; i++) {
+        cr_expect_neq(t[i].id, stop);
+        for (uint32_t k = 0; k < n_eos; k++)
+            cr_expect_neq(t[i].id, eos[k]);
+    }
+
+    /* It comes: then "yes", and only then the end, min_tokens or not. */
+    p.grammar_after = t[4].id;
+    p.min_tokens = 31;
+    n = generate(&f, &p, t, 64, &info);
+    while (start < n && t[start].id != p.grammar_after)
+        start++;
+    cr_expect_eq(info.end, SEAM_GEN_STOP, "%s", info.err.text);
+    cr_expect_lt(start + 1, n);
+    cr_expect_lt(n, 31);
+    cr_expect_eq(t[n - 1].id, eos[0]);
+
+    p.stop = &p.grammar_after;
+    cr_expect_eq(seam_gen_submit(f.e, &p, &g, &err), SEAM_EINVAL);
+    cr_expect_not_null(strstr(err.text, "ends the reasoning"), "%s", err.text);
+    seam_grammar_unref(grammar);
+    fixture_close(&f);
+}
