@@ -88,6 +88,7 @@ struct seam_config {
         int64_t cache_bytes;     /* for planes and state rows                */
         int64_t max_queue;       /* requests waiting                         */
         int64_t max_request_ms;  /* from arrival to end; 0: no limit         */
+        int64_t grammar_bytes;   /* compiled grammars that are kept; 0: none */
         int64_t prefix_bytes;    /* states of the prefix cache; 0: none      */
         int64_t prefix_interval; /* tokens between its snapshots; 0: none    */
         char *trace;             /* file of the timeline, or NULL            */

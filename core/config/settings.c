@@ -163,6 +163,10 @@ S("engine.max_queue", INT(engine.max_queue, "256", 1, 1000000), \
 S("engine.max_request_ms", INT(engine.max_request_ms, "0", 0, DAY_MS), \
   .help = "time from arrival to the end of an answer, then status 504; 0: no " \
           "limit") \
+S("engine.grammar_bytes", \
+  INT(engine.grammar_bytes, "67108864", 0, INT64_C(1) << 40), \
+  .help = "memory for compiled grammars and their masks, kept for later " \
+          "requests; 0: none") \
 S("engine.prefix_bytes", \
   INT(engine.prefix_bytes, "268435456", 0, INT64_C(1) << 46), \
   .help = "memory for states that later prompts can go on from; 0: none") \

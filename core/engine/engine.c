@@ -90,6 +90,11 @@ const struct seam_vocab *seam_engine_vocabulary(const struct seam_engine *e)
     return e->vocabulary;
 }
 
+struct seam_compiled *seam_engine_compiled(const struct seam_engine *e)
+{
+    return e->compiled;
+}
+
 const int32_t *seam_engine_eos(const struct seam_engine *e, uint32_t *n)
 {
     *n = e->n_eos;
@@ -336,6 +341,7 @@ void seam_engine_free(struct seam_engine *e)
     seam_timeline_close(e->timeline);
     seam_queue_free(e);
     seam_prefix_free(e->prefix);
+    seam_compiled_free(e->compiled);
     seam_vocab_free(e->vocabulary);
     seam_runtime_close(e->rt);
     free(e->running);

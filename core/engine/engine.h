@@ -14,7 +14,7 @@
 #include "core/config/config.h"
 #include "core/engine/instance.h"
 #include "core/engine/stats.h"
-#include "core/grammar/grammar.h"
+#include "core/grammar/compiled.h"
 #include "core/loader/loader.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -90,6 +90,8 @@ uint32_t seam_engine_max_context(const struct seam_engine *e);
 uint32_t seam_engine_vocab(const struct seam_engine *e);
 /* The tokens as grammars see them. */
 const struct seam_vocab *seam_engine_vocabulary(const struct seam_engine *e);
+/* Grammars over them, as requests ask for them; once READY. */
+struct seam_compiled *seam_engine_compiled(const struct seam_engine *e);
 /* Ids that end a generation: union of generation_config.json, config.json and
  * the role tokens (chat spec, section 1). */
 const int32_t *seam_engine_eos(const struct seam_engine *e, uint32_t *n);

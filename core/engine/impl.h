@@ -62,6 +62,7 @@ struct seam_engine {
     uint32_t n_eos;
     float temperature, top_p;
     struct seam_vocab *vocabulary;
+    struct seam_compiled *compiled; /* has a lock of its own */
 
     /* The thread's own. */
     struct seam_gen **running; /* [n_running] by priority, then arrival */

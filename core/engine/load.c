@@ -181,6 +181,9 @@ int seam_engine_load(struct seam_engine *e, struct seam_error *err)
                         seam_engine_vocab(e), e->eos, e->n_eos, err);
     if (!rc)
         rc = seam_vocab_warm(e->vocabulary, err);
+    if (!rc)
+        rc = seam_compiled_new(&e->compiled, e->vocabulary,
+                               (uint64_t)e->config->engine.grammar_bytes, err);
     if (rc)
         return rc;
     rc = engine_alloc(e, err);

@@ -10,10 +10,6 @@
 /* Schemas that a parser may send. */
 #define MAX_SCHEMAS 65536
 
-static const struct seam_grammar_opts compact = {
-    .flags = SEAM_GRAMMAR_COMPACT,
-};
-
 static int no_memory(struct seam_api_error *e)
 {
     return seam_api_fail(e, 503, "overloaded", NULL, "no memory");
@@ -209,9 +205,9 @@ static int calls_compile(const struct seam_engine *engine,
     if (!rc)
         rc = calls_import(c, &err);
     if (!rc)
-        rc = seam_grammar_text(g, seam_engine_vocabulary(engine), c->text.p,
-                               c->text.n, "tools", c->import, c->n, &compact,
-                               &err);
+        rc = seam_compiled_text(seam_engine_compiled(engine), g, c->text.p,
+                                c->text.n, "tools", c->import, c->n,
+                                SEAM_GRAMMAR_COMPACT, &err);
     if (!rc)
         return 0;
     /* What the parser says is of its list; imports were told their paths. */
@@ -305,7 +301,7 @@ int seam_constraint_make(const struct seam_engine *engine,
                          size_t n_prompt, struct seam_constraint *c,
                          struct seam_api_error *e)
 {
-    const struct seam_vocab *v = seam_engine_vocabulary(engine);
+    struct seam_compiled *known = seam_engine_compiled(engine);
     const json_t *format = json_object_get(r->body, "response_format");
     const json_t *text = json_object_get(r->body, "grammar");
     const char *type = json_string_value(json_object_get(format, "type"));
@@ -335,15 +331,15 @@ int seam_constraint_make(const struct seam_engine *engine,
         return seam_api_fail(e, 400, "unsupported_value", field,
                              "grammar cannot be combined with response_format");
     if (!type)
-        rc = seam_grammar_text(&c->grammar, v, json_string_value(text),
-                               json_string_length(text), field, NULL, 0, NULL,
-                               &err);
+        rc = seam_compiled_text(known, &c->grammar, json_string_value(text),
+                                json_string_length(text), field, NULL, 0, 0,
+                                &err);
     else if (!strcmp(type, "json_object"))
-        rc = seam_grammar_object(&c->grammar, v, NULL, &err);
+        rc = seam_compiled_object(known, &c->grammar, 0, &err);
     else
-        rc = seam_grammar_schema(
-            &c->grammar, v,
+        rc = seam_compiled_schema(
+            known, &c->grammar,
             json_object_get(json_object_get(format, "json_schema"), "schema"),
-            "response_format.json_schema.schema", NULL, &err);
+            "response_format.json_schema.schema", 0, &err);
     return rc ? constraint_refuse(field, rc, err.text, e) : 0;
 }

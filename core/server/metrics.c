@@ -129,6 +129,26 @@ static void metrics_engine(struct metrics *m, const struct seam_config *c,
                 (double)load64(&s->timeouts));
 }
 
+static void metrics_grammars(struct metrics *m, struct seam_compiled *c)
+{
+    struct seam_compiled_stats s;
+
+    seam_compiled_stats(c, &s);
+    metrics_one(m, "seam_grammar_cache_hits_total", "counter",
+                "Constraints whose grammar was compiled before.",
+                (double)s.hits);
+    metrics_one(m, "seam_grammar_cache_misses_total", "counter",
+                "Constraints that were compiled.", (double)s.misses);
+    metrics_one(m, "seam_grammar_cache_evictions_total", "counter",
+                "Compiled grammars that gave way to others.",
+                (double)s.evictions);
+    metrics_one(m, "seam_grammar_cache_bytes", "gauge",
+                "Memory of compiled grammars and their masks.",
+                (double)s.bytes);
+    metrics_one(m, "seam_grammar_cache_grammars", "gauge",
+                "Compiled grammars that are remembered.", (double)s.n_grammars);
+}
+
 static void metrics_process(struct metrics *m)
 {
     long pages = 0, skip = 0;
@@ -201,6 +221,8 @@ void seam_api_metrics(struct seam_http *h)
     seam_buf_str(&m.labels, "\",engine=\"0\"");
     seam_stats_init(&none);
     metrics_engine(&m, h->s->config, e ? seam_engine_stats(e) : &none);
+    if (e && seam_engine_state(e) == SEAM_ENGINE_READY)
+        metrics_grammars(&m, seam_engine_compiled(e));
     metrics_http(&m, h->s);
     metrics_process(&m);
     seam_http_reply(h, 200, "text/plain; version=0.0.4; charset=utf-8",
