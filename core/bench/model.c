@@ -6,16 +6,10 @@
 #include <string.h>
 
 #include "core/base/clock.h"
+#include "core/bench/bytes.h"
 #include "core/bench/report.h"
 #include "core/bench/watch.h"
-#include "core/checkpoint/inventory.h"
 #include "core/engine/runtime.h"
-
-/* What a token makes each part read, in bytes, if nothing is read twice. */
-struct part_bytes {
-    uint64_t part[SEAM_N_WATCHED];
-    uint64_t all, experts, state, cache;
-};
 
 /* One configuration.  Two of them are measured alternately. */
 struct side {
@@ -25,9 +19,7 @@ struct side {
     void *state; /* a saved row                                               */
     uint32_t n_done;
     int32_t n_accept;
-    struct part_bytes weights;
-    uint64_t n_params; /* that a token is multiplied with, without the head   */
-    uint64_t n_head;
+    struct seam_bench_weights weights;
 };
 
 struct measured {
@@ -53,117 +45,20 @@ struct bench {
 
 /* ---- Bytes --------------------------------------------------------------- */
 
-/* What reading all of a weight takes, quantised or not. */
-static uint64_t tensor_bytes(const struct seam_tensor *t)
-{
-    uint64_t n = 1, scales = 0, zeros = 0;
-    uint64_t k = (uint64_t)t->shape[t->rank - 1];
-    uint64_t scale_bits = t->scale ? seam_dtype_bits(t->scale_dtype) : 0;
-
-    for (int i = 0; i < t->rank; i++)
-        n *= (uint64_t)t->shape[i];
-    if (t->quant != SEAM_Q_NONE && t->group_cols) {
-        uint64_t rows = t->group_rows ? t->group_rows : 1;
-
-        scales = (n / k + rows - 1) / rows *
-                 ((k + t->group_cols - 1) / t->group_cols);
-        zeros = t->zero ? scales * seam_dtype_bits(t->dtype) / 8 : 0;
-    }
-    return n * seam_dtype_bits(t->dtype) / 8 + scales * scale_bits / 8 + zeros;
-}
-
-static enum seam_watch_part watch_of(enum seam_part p)
-{
-    switch (p) {
-    case SEAM_PART_EMBED:
-        return SEAM_WATCH_EMBED;
-    case SEAM_PART_HEAD:
-        return SEAM_WATCH_HEAD;
-    case SEAM_PART_KDA:
-        return SEAM_WATCH_LINEAR;
-    case SEAM_PART_MLA:
-    case SEAM_PART_INDEXER:
-        return SEAM_WATCH_SPARSE;
-    case SEAM_PART_DENSE:
-        return SEAM_WATCH_DENSE;
-    case SEAM_PART_ROUTER:
-    case SEAM_PART_EXPERTS:
-    case SEAM_PART_SHARED:
-        return SEAM_WATCH_MOE;
-    default:
-        return SEAM_WATCH_RESIDUAL;
-    }
-}
-
-struct counting {
-    struct side *s;
-    const struct seam_model_config *m;
-    struct seam_error *err;
-};
-
-static int count_weight(void *ctx, const struct seam_expected *e)
-{
-    struct counting *c = ctx;
-    enum seam_part part = seam_part_of(c->m, e->name);
-    enum seam_watch_part to;
-    struct seam_tensor t;
-    uint64_t bytes, n = 1, share = 1;
-    char name[176];
-    int rc;
-
-    /* The parts are told by names with their ending. */
-    if (e->cls == SEAM_CLASS_LINEAR) {
-        snprintf(name, sizeof name, "%s.weight", e->name);
-        part = seam_part_of(c->m, name);
-    }
-    if (part == SEAM_PART_EXPERTS) {
-        if (!strstr(e->name, ".experts.0."))
-            return 0; /* all are alike                                        */
-        share = c->m->experts_per_token;
-    }
-    rc =
-        seam_checkpoint_weight(c->s->rt->model.checkpoint, e->name, &t, c->err);
-    if (rc)
-        return rc;
-    for (int i = 0; i < e->rank; i++)
-        n *= (uint64_t)e->shape[i];
-    bytes = tensor_bytes(&t) * share;
-    if (part == SEAM_PART_EMBED)
-        bytes /= (uint64_t)e->shape[0]; /* one row                            */
-    else if (part == SEAM_PART_HEAD)
-        c->s->n_head = n;
-    else
-        c->s->n_params += n * share;
-    to = watch_of(part);
-    c->s->weights.part[to] += bytes;
-    c->s->weights.all += bytes;
-    if (part == SEAM_PART_EXPERTS)
-        c->s->weights.experts += bytes;
-    return 0;
-}
-
-/* Weights, and what `context` tokens before add to them. */
+/* What a token at `context` makes each part read, if nothing is read twice. */
 static void side_bytes(const struct side *s, uint32_t context,
-                       uint32_t index_topk, struct part_bytes *out)
+                       struct seam_bench_bytes *out)
 {
-    *out = s->weights;
+    struct seam_bench_bytes b;
+
+    *out = s->weights.bytes;
     for (int r = SEAM_ROLE_LINEAR; r <= SEAM_ROLE_MOE; r++) {
-        const struct seam_needs *n = &s->rt->needs[r];
-        enum seam_watch_part to =
-            (enum seam_watch_part)(SEAM_WATCH_LINEAR + r - SEAM_ROLE_LINEAR);
-        uint64_t state = 2 * n->state_bytes * n->n_layers, cache = 0;
+        uint32_t n = s->rt->needs[r].n_layers;
 
-        for (uint32_t p = 0; p < n->n_planes; p++) {
-            uint64_t tokens = context;
-
-            /* A latent is read only where the indexer chose it. */
-            if (!strcmp(n->plane[p].name, "latent") && tokens > index_topk)
-                tokens = index_topk;
-            cache += tokens * n->plane[p].bytes_per_token * n->n_layers;
-        }
-        out->part[to] += state + cache;
-        out->state += state;
-        out->cache += cache;
+        seam_bench_cached(s->rt, (enum seam_role)r, context, &b);
+        out->part[seam_watch_role[r]] += n * (b.state + b.cache);
+        out->state += n * b.state;
+        out->cache += n * b.cache;
     }
     out->all += out->state + out->cache;
 }
@@ -341,7 +236,7 @@ static double measured_glue(const struct measured *m)
 
 /* The parts of a step as a table; bytes NULL: they are not known. */
 static json_t *bench_parts(const struct measured *m,
-                           const struct part_bytes *bytes, double read)
+                           const struct seam_bench_bytes *bytes, double read)
 {
     json_t *rows = json_array();
 
@@ -414,12 +309,12 @@ static json_t *report_decode(struct bench *b, uint32_t context,
                              struct measured m[2],
                              const struct seam_ceilings *c)
 {
-    struct part_bytes bytes;
+    struct seam_bench_bytes bytes;
     double rate = seam_samples_at(&m[0].rate, 0.5);
     double read = seam_samples_at(&c->read, 0.5), used, percent;
     json_t *o, *parts;
 
-    side_bytes(&b->side[0], context, b->m->index_topk, &bytes);
+    side_bytes(&b->side[0], context, &bytes);
     measured_rest(&m[0]);
     used = rate * (double)bytes.all;
     percent = read > 0 ? 100 * used / read : 0;
@@ -456,7 +351,9 @@ static json_t *report_prefill(struct bench *b, uint32_t context,
     double rate = seam_samples_at(&m[0].rate, 0.5);
     /* Products with weights alone: attention itself comes on top. */
     double ops =
-        2 * rate * ((double)s->n_params + (double)s->n_head / b->o->n_prefill);
+        2 * rate *
+        ((double)s->weights.n_active -
+         (double)s->weights.n[SEAM_WATCH_HEAD] * (1 - 1.0 / b->o->n_prefill));
     double bf16 = seam_samples_at(&c->dot[SEAM_DOT_BF16], 0.5);
     double int8 = seam_samples_at(&c->dot[SEAM_DOT_INT8], 0.5);
     json_t *o, *parts;
@@ -625,12 +522,10 @@ static int side_open(struct bench *b, struct side *s,
         .wrap = seam_watch_wrap,
         .wrap_ctx = &s->watch,
     };
-    struct counting count = { .s = s, .err = err };
     int rc = seam_runtime_open(&s->rt, &ro, err);
 
     if (rc)
         return rc;
-    count.m = seam_checkpoint_config(s->rt->model.checkpoint);
     for (int r = 0; r < SEAM_N_ROLES; r++) {
         s->host[r].hosted = s->rt->inst[r]->host;
         seam_counting_host_wrap(&s->host[r], &s->rt->inst[r]->host.table);
@@ -638,8 +533,7 @@ static int side_open(struct bench *b, struct side *s,
     s->state = malloc(seam_runtime_row_bytes(s->rt) + 1);
     if (!s->state)
         return seam_fail(err, SEAM_ENOMEM, "out of memory");
-    rc = seam_inventory(count.m, 0, count.m->n_layers, true, count_weight,
-                        &count);
+    rc = seam_bench_weigh(s->rt->model.checkpoint, &s->weights, err);
     return rc ? rc : seam_runtime_zero_row(s->rt, 0, err);
 }
 

@@ -5,34 +5,50 @@
 #include <sys/stat.h>
 
 #include "core/base/num.h"
+#include "core/bench/kind.h"
 #include "core/bench/make.h"
 #include "core/bench/model.h"
 #include "core/bench/shape.h"
 #include "core/cli/cli.h"
+#include "core/loader/ident.h"
 
 static const char help[] =
     "seam bench: how fast the parts are, and the whole\n"
     "\n"
     "  seam bench make [--shape S] [--seed N] DIR   a random checkpoint\n"
     "  seam bench model [options]                   whole steps of a model\n"
+    "  seam bench KIND [options]                    plugins of one kind: linear\n"
+    "                        or sparse (attention), moe, backend, parser\n"
     "\n"
     "  --shape S             real, mid, nano, a folder with a checkpoint, or\n"
     "                        a JSON file with keys of text_config; mid\n"
     "  --dir DIR             where random models are kept;\n"
     "                        $XDG_CACHE_HOME/seam\n"
     "\n"
+    "  --runs N              runs of each measurement; 5\n"
+    "  --distinct N          tokens of context that are computed, the rest\n"
+    "                        being copies of their pages; 1024\n"
+    "  --read-mb N           memory to measure the read bandwidth with; 1024\n"
+    "  --json FILE, --html FILE   the same as data, and as a page\n"
+    "  -c, --set, --threads  as for serve; without -c, the tree's plugins\n"
+    "\n"
     "options of model:\n"
     "  --context N,N,...     tokens that stand before what is timed; 0\n"
     "  --decode N            tokens decoded in a run; 32\n"
     "  --prefill N           tokens prefilled in a run; 512\n"
-    "  --runs N              runs of each measurement; 5\n"
-    "  --distinct N          tokens of context that are computed, the rest\n"
-    "                        being copies of their pages; 1024\n"
     "  --versus KEY=VALUE    alternate with a second run that has this setting\n"
-    "  --read-mb N           memory to measure the read bandwidth with; 1024\n"
-    "  --json FILE, --html FILE   the same as data, and as a page\n"
-    "  -c, --set, --threads  as for serve; without -c, the plugins of\n"
-    "                        conf/nano.json beside the program\n";
+    "\n"
+    "options of a kind:\n"
+    "  --plugin NAME         the plugin, or its file; the tree's\n"
+    "  --against NAME        another one, which takes turns with it\n"
+    "  --reference NAME      whose results are right; the plugin's NAME_ref\n"
+    "  --limit X             normalised error that is allowed; 0.02\n"
+    "  --check-tokens N, --check-context N   of what is compared; 8, 40\n"
+    "  --tokens N,N,...      tokens that a sequence brings; 1,512\n"
+    "  --context N,N,...     tokens that stand before them; 0\n"
+    "  --seqs N,N,...        sequences in a step; 1\n"
+    "  --only TEXT           cases whose name holds that\n"
+    "  --run-ms N            a run repeats its call for so long; 50\n";
 
 struct cli_bench {
     struct seam_cli_opts common;
@@ -40,6 +56,8 @@ struct cli_bench {
     const char *shape, *base, *dir;
     uint64_t seed;
     struct seam_bench_model_opts model;
+    struct seam_bench_kind_opts kind;
+    const char *plugin[3]; /* names or files: it, the one against, reference  */
 };
 
 /* "N,N,..." */
@@ -67,10 +85,24 @@ static bool bench_u32(const char *s, uint32_t *out)
     return !strchr(s, ',') && bench_list(s, out, &n);
 }
 
+/* A list of `--tokens 1,8,64`. */
+static bool bench_points(const char *s, struct seam_bench_list *l)
+{
+    if (!bench_list(s, l->v, &l->n))
+        return false;
+    for (uint32_t i = 0; i < l->n; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (l->v[j] >= l->v[i])
+                return false;
+    return true;
+}
+
 /* One flag with a value; 0, or the status of a usage error. */
 static int bench_flag(struct cli_bench *b, const char *flag, const char *value)
 {
     struct seam_bench_model_opts *m = &b->model;
+    struct seam_bench_kind_opts *k = &b->kind;
+    uint32_t n;
     bool ok;
 
     if (!value)
@@ -83,12 +115,33 @@ static int bench_flag(struct cli_bench *b, const char *flag, const char *value)
         m->json = value;
     else if (!strcmp(flag, "--html"))
         m->html = value;
+    else if (!strcmp(flag, "--plugin"))
+        b->plugin[0] = value;
+    else if (!strcmp(flag, "--against"))
+        b->plugin[1] = value;
+    else if (!strcmp(flag, "--reference"))
+        b->plugin[2] = value;
+    else if (!strcmp(flag, "--only"))
+        k->only = value;
     else {
         if (!strcmp(flag, "--seed"))
             ok = seam_parse_u64(value, strlen(value), &b->seed);
         else if (!strcmp(flag, "--context"))
-            ok = bench_list(value, m->context, &m->n_contexts);
-        else if (!strcmp(flag, "--decode"))
+            ok = bench_points(value, &k->context);
+        else if (!strcmp(flag, "--tokens"))
+            ok = bench_points(value, &k->tokens) && k->tokens.v[0] > 0;
+        else if (!strcmp(flag, "--seqs"))
+            ok = bench_points(value, &k->seqs) && k->seqs.v[0] > 0;
+        else if (!strcmp(flag, "--limit"))
+            ok = seam_parse_f64(value, &k->limit) && k->limit >= 0;
+        else if (!strcmp(flag, "--check-tokens"))
+            ok = bench_u32(value, &k->check_tokens) && k->check_tokens > 0;
+        else if (!strcmp(flag, "--check-context"))
+            ok = bench_u32(value, &k->check_context);
+        else if (!strcmp(flag, "--run-ms")) {
+            ok = bench_u32(value, &n) && n < 60000;
+            k->run_us = n * 1000;
+        } else if (!strcmp(flag, "--decode"))
             ok = bench_u32(value, &m->n_decode);
         else if (!strcmp(flag, "--prefill"))
             ok = bench_u32(value, &m->n_prefill);
@@ -179,16 +232,33 @@ static int bench_make(struct cli_bench *b)
 /* ---- model --------------------------------------------------------------- */
 
 /* The settings of a measurement, where the command line gives no others. */
-static const char preset[] =
-    "{\"log\": {\"level\": \"error\"},"
-    " \"engine\": {\"max_seqs\": 1, \"max_step_tokens\": 512,"
-    "              \"prefix_bytes\": 0},"
-    " \"plugins\": {"
-    "  \"backend\": {\"name\": \"cpu\", \"unpinned\": true},"
-    "  \"linear_attention\": {\"name\": \"kda\", \"unpinned\": true},"
-    "  \"sparse_attention\": {\"name\": \"sparse_mla\", \"unpinned\": true},"
-    "  \"moe\": {\"name\": \"moe_resident\", \"unpinned\": true},"
-    "  \"parser\": {\"name\": \"none\", \"unpinned\": true}}}";
+static void bench_preset(const struct cli_bench *b, struct seam_buf *out)
+{
+    static const char *const name[SEAM_N_ROLES] = {
+        [SEAM_ROLE_BACKEND] = "cpu",       [SEAM_ROLE_LINEAR] = "kda",
+        [SEAM_ROLE_SPARSE] = "sparse_mla", [SEAM_ROLE_MOE] = "moe_resident",
+        [SEAM_ROLE_PARSER] = "none",
+    };
+    const char *separator = "";
+
+    seam_buf_str(out, "{\"log\": {\"level\": \"error\"}, \"engine\": "
+                      "{\"max_seqs\": 1, \"max_step_tokens\": 512, "
+                      "\"prefix_bytes\": 0}, \"plugin_paths\": [");
+    for (int i = 0; i < 3; i++) {
+        const char *slash = b->plugin[i] ? strrchr(b->plugin[i], '/') : NULL;
+
+        if (!slash)
+            continue;
+        seam_buf_str(out, separator);
+        seam_buf_json(out, b->plugin[i], (size_t)(slash - b->plugin[i]));
+        separator = ", ";
+    }
+    seam_buf_str(out, "], \"plugins\": {");
+    for (int r = 0; r < SEAM_N_ROLES; r++)
+        seam_buf_fmt(out, "%s\"%s\": {\"name\": \"%s\", \"unpinned\": true}",
+                     r ? ", " : "", seam_role_name[r], name[r]);
+    seam_buf_str(out, "}}");
+}
 
 /* The checkpoint of --shape: a folder as it is, or a random model. */
 static int bench_model_path(struct cli_bench *b, char **path,
@@ -215,33 +285,48 @@ static const char *bench_key(const char *key)
     return of ? of : key;
 }
 
+/* Add a setting; with `keep`, only where it is not given yet. */
+static int bench_put(struct seam_cli_opts *o, const char *key,
+                     const char *value, bool keep, struct seam_error *err)
+{
+    size_t k = 0;
+
+    while (k < o->n_flags && strcmp(bench_key(o->flag[k].key), bench_key(key)))
+        k++;
+    if (k == SEAM_CLI_MAX_FLAGS)
+        return seam_fail(err, SEAM_EINVAL, "more than %d settings",
+                         SEAM_CLI_MAX_FLAGS);
+    if (k < o->n_flags && keep)
+        return 0;
+    o->flag[k] = (struct seam_flag){ key, value };
+    o->n_flags += k == o->n_flags;
+    return 0;
+}
+
 /* The settings of the command line, those of `more` and the model's path. */
 static int bench_config(const struct cli_bench *b,
                         const struct seam_cli_opts *more, const char *path,
                         struct seam_config *c, struct seam_log *log,
                         struct seam_error *err)
 {
-    struct seam_cli_opts all = b->common, *o = &all;
+    struct seam_cli_opts o = b->common; /* it owns nothing here               */
     static char *no_env[] = { NULL };
+    struct seam_buf preset = { 0 };
+    int rc = bench_put(&o, "model.path", path, false, err);
 
-    if (o->n_flags + more->n_flags + 1 > SEAM_CLI_MAX_FLAGS)
-        return seam_fail(err, SEAM_EINVAL, "more than %d settings",
-                         SEAM_CLI_MAX_FLAGS - 1);
-    for (size_t i = 0; i < more->n_flags; i++) {
-        size_t k = 0;
-
-        while (k < o->n_flags &&
-               strcmp(bench_key(o->flag[k].key), bench_key(more->flag[i].key)))
-            k++;
-        o->flag[k] = more->flag[i];
-        o->n_flags += k == o->n_flags;
-    }
-    o->flag[o->n_flags++] = (struct seam_flag){ "model.path", path };
-    if (o->file)
-        return seam_cli_load(o, c, log, err);
+    for (size_t i = 0; i < more->n_flags && !rc; i++)
+        rc = bench_put(&o, more->flag[i].key, more->flag[i].value, false, err);
+    if (rc)
+        return rc;
+    if (o.file)
+        return seam_cli_load(&o, c, log, err);
     *log = (struct seam_log){ .fd = 2, .level = SEAM_LOG_ERROR };
-    return seam_config_parse(c, "seam bench", preset, sizeof preset - 1, no_env,
-                             o->flag, o->n_flags, err);
+    bench_preset(b, &preset);
+    rc = preset.failed ? seam_fail(err, SEAM_ENOMEM, "out of memory")
+                       : seam_config_parse(c, "seam bench", preset.p, preset.n,
+                                           no_env, o.flag, o.n_flags, err);
+    seam_buf_release(&preset);
+    return rc;
 }
 
 static int bench_model(struct cli_bench *b)
@@ -260,6 +345,8 @@ static int bench_model(struct cli_bench *b)
         rc = bench_config(b, &none, path, &c, &log, &err);
     if (!rc && b->versus.n_flags)
         rc = bench_config(b, &b->versus, path, &second, &log, &err);
+    memcpy(b->model.context, b->kind.context.v, sizeof b->model.context);
+    b->model.n_contexts = b->kind.context.n;
     b->model.config = &c;
     b->model.versus = b->versus.n_flags ? &second : NULL;
     b->model.log = &log;
@@ -272,13 +359,176 @@ static int bench_model(struct cli_bench *b)
     return rc ? seam_cli_fail(&err) : 0;
 }
 
+/* ---- A kind -------------------------------------------------------------- */
+
+/* One of the three plugins: what its configuration has of its own. */
+struct bench_plugin {
+    struct seam_cli_opts more;
+    char key[3][64], name[64], number[4][24];
+};
+
+/* The name of a plugin, or of the one in a file. */
+static int bench_plugin_name(const char *plugin, char *name, size_t n,
+                             struct seam_error *err)
+{
+    struct seam_ident ident;
+    int rc = 0;
+
+    if (!strchr(plugin, '/')) {
+        snprintf(name, n, "%s", plugin);
+        return 0;
+    }
+    rc = seam_ident_read(plugin, &ident, err);
+    if (!rc)
+        snprintf(name, n, "%s", ident.name);
+    return rc;
+}
+
+static int bench_plugin_flags(struct cli_bench *b, const char *plugin,
+                              struct bench_plugin *p, struct seam_error *err)
+{
+    static const char *const member[] = { "name", "unpinned", "file" };
+    const char *role = seam_role_name[b->kind.role];
+    const char *value[] = { p->name, "true",
+                            strchr(plugin, '/') ? plugin : NULL };
+    int rc = bench_plugin_name(plugin, p->name, sizeof p->name, err);
+
+    for (size_t i = 0; i < 3 && !rc; i++) {
+        snprintf(p->key[i], sizeof p->key[i], "plugins.%s.%s", role, member[i]);
+        if (value[i])
+            rc = bench_put(&p->more, p->key[i], value[i], false, err);
+    }
+    return rc;
+}
+
+/* Room for the largest case, where the command line says nothing else. */
+static int bench_room(struct cli_bench *b, struct bench_plugin *p,
+                      struct seam_error *err)
+{
+    static const char *const key[] = { "engine.max_seqs",
+                                       "engine.max_step_tokens",
+                                       "model.max_context",
+                                       "engine.cache_bytes" };
+    const struct seam_bench_kind_opts *k = &b->kind;
+    uint64_t seqs = k->seqs.v[k->seqs.n - 1];
+    uint64_t tokens = k->tokens.v[k->tokens.n - 1];
+    uint64_t context = k->context.v[k->context.n - 1];
+    uint64_t value[4] = { seqs, tokens * seqs, context + tokens + 4096,
+                          (uint64_t)16 << 30 };
+    int rc = 0;
+
+    if (context < k->check_context)
+        value[2] += k->check_context;
+    if (value[1] < 256)
+        value[1] = 256;
+    if (value[1] < k->check_tokens)
+        value[1] = k->check_tokens;
+    for (size_t i = 0; i < 4 && !rc; i++) {
+        bool given = false;
+
+        for (size_t f = 0; f < b->common.n_flags; f++)
+            given |= !strcmp(bench_key(b->common.flag[f].key), key[i]);
+        snprintf(p->number[i], sizeof p->number[i], "%llu",
+                 (unsigned long long)value[i]);
+        if (!given)
+            rc = bench_put(&p->more, key[i], p->number[i], false, err);
+    }
+    return rc;
+}
+
+/* Which role a kind's word means; SEAM_N_ROLES: none. */
+static enum seam_role bench_role(const char *word)
+{
+    static const char *const brief[SEAM_N_ROLES] = { "backend", "linear",
+                                                     "sparse", "moe",
+                                                     "parser" };
+
+    for (int r = 0; r < SEAM_N_ROLES; r++)
+        if (!strcmp(word, brief[r]) || !strcmp(word, seam_role_name[r]))
+            return (enum seam_role)r;
+    return SEAM_N_ROLES;
+}
+
+static int bench_kind_configs(struct cli_bench *b, const char *path,
+                              struct bench_plugin p[3], struct seam_config c[3],
+                              struct seam_log *log, struct seam_error *err)
+{
+    static const char *const preset[SEAM_N_ROLES] = { "cpu", "kda",
+                                                      "sparse_mla",
+                                                      "moe_resident", "glm47" };
+    char reference[80];
+    size_t n;
+    int rc;
+
+    if (!b->plugin[0])
+        b->plugin[0] = preset[b->kind.role];
+    rc = bench_plugin_flags(b, b->plugin[0], &p[0], err);
+    n = strlen(p[0].name);
+    snprintf(reference, sizeof reference, "%s%s", p[0].name,
+             n > 4 && !strcmp(p[0].name + n - 4, "_ref") ? "" : "_ref");
+    if (!rc && b->plugin[1])
+        rc = bench_plugin_flags(b, b->plugin[1], &p[1], err);
+    if (!rc)
+        rc = bench_plugin_flags(b, b->plugin[2] ? b->plugin[2] : reference,
+                                &p[2], err);
+    for (int i = 0; i < 3 && !rc; i++) {
+        if (i == 1 && !b->plugin[1])
+            continue;
+        rc = bench_room(b, &p[i], err);
+        if (!rc)
+            rc = bench_config(b, &p[i].more, path, &c[i], log, err);
+        b->kind.config[i] = &c[i];
+    }
+    return rc;
+}
+
+static int bench_kind(struct cli_bench *b, enum seam_role role)
+{
+    struct bench_plugin *p = calloc(3, sizeof *p);
+    struct seam_config c[3] = { { 0 }, { 0 }, { 0 } };
+    struct seam_log log;
+    struct seam_error err;
+    char *path = NULL;
+    int rc;
+
+    if (b->dir) {
+        free(p);
+        return seam_cli_usage("bench", "unexpected argument", b->dir);
+    }
+    b->kind.role = role;
+    b->kind.shape = b->shape;
+    b->kind.log = &log;
+    b->kind.runs = b->model.runs;
+    b->kind.distinct = b->model.distinct;
+    b->kind.read_bytes = b->model.read_bytes;
+    b->kind.json = b->model.json;
+    b->kind.html = b->model.html;
+    rc = p ? bench_model_path(b, &path, &err)
+           : seam_fail(&err, SEAM_ENOMEM, "out of memory");
+    if (!rc)
+        rc = bench_kind_configs(b, path, p, c, &log, &err);
+    if (!rc)
+        rc = seam_bench_kind_run(&b->kind, &err);
+    for (int i = 0; i < 3; i++)
+        seam_config_release(&c[i]);
+    free(path);
+    free(p);
+    return rc ? seam_cli_fail(&err) : 0;
+}
+
 int seam_cli_bench(int argc, char **argv)
 {
     struct cli_bench b = {
         .shape = "mid",
         .seed = 1,
-        .model = { .n_contexts = 1,
-                   .n_decode = 32,
+        .kind = { .tokens = { { 1, 512 }, 2 },
+                  .context = { { 0 }, 1 },
+                  .seqs = { { 1 }, 1 },
+                  .run_us = 50000,
+                  .check_tokens = 8,
+                  .check_context = 40,
+                  .limit = 0.02 },
+        .model = { .n_decode = 32,
                    .n_prefill = 512,
                    .runs = 5,
                    .distinct = 1024,
@@ -300,6 +550,10 @@ int seam_cli_bench(int argc, char **argv)
         rc = bench_make(&b);
     else if (!rc && !strcmp(argv[0], "model"))
         rc = bench_model(&b);
+    else if (!rc && bench_role(argv[0]) != SEAM_N_ROLES)
+        rc = bench_kind(&b, bench_role(argv[0]));
+    else if (!rc && !strcmp(argv[0], "attention"))
+        rc = seam_cli_usage("bench", "expected linear or sparse, not", argv[0]);
     else if (!rc)
         rc = seam_cli_usage("bench", "there is nothing to bench called",
                             argv[0]);

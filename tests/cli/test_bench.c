@@ -11,6 +11,7 @@
 #include "tests/cli/process.h"
 
 #define PLUGIN_DIR "plugin_dir=" SEAM_TEST_PLUGIN_DIR
+#define BROKEN     SEAM_TEST_BINARY_DIR "/tests/check"
 #define ARGS(...)  ((const char *const[]){ __VA_ARGS__, NULL })
 
 /* A folder for a test, removed by leave(). */
@@ -189,5 +190,131 @@ Test(bench, says_what_does_not_fit)
     says(ARGS("bench", "model", "--shape", "nano", "--dir", p.dir, "--set",
               "engine.thread=1"),
          1, NULL, "engine.threads");
+    leave(&p);
+}
+
+/* Arguments of a small measurement of one kind. */
+#define SMALL(dir, ...)                                                        \
+    ARGS("bench", __VA_ARGS__, "--shape", "nano", "--dir", dir, "--runs", "1", \
+         "--run-ms", "1", "--read-mb", "8", "--threads", "2", "--set",         \
+         PLUGIN_DIR)
+
+static void expect_sane(const json_t *c)
+{
+    cr_expect_geq(number(c, "error"), 0);
+    cr_expect_leq(number(c, "error"), 0.02);
+    cr_expect_gt(number(c, "us"), 0);
+    cr_expect_gt(number(c, "tokens/s"), 0);
+    if (!json_object_get(c, "verdict"))
+        return;
+    cr_expect_gt(number(c, "MB"), 0);
+    cr_expect_gt(number(c, "percent of read"), 0);
+    /* Caches are faster than memory, but not without bounds. */
+    cr_expect_lt(number(c, "percent of read"), 1e5);
+    cr_expect_geq(number(c, "percent of dot"), 0);
+    cr_expect_lt(number(c, "percent of dot"), 150);
+}
+
+Test(bench, sets_a_plugin_against_another)
+{
+    struct place p;
+    json_t *root;
+    const json_t *cases, *c;
+    size_t i;
+
+    enter(&p);
+    says(SMALL(p.dir, "linear", "--tokens", "1,3", "--context", "0,70",
+               "--seqs", "2", "--distinct", "64", "--against", "kda_ref",
+               "--json", p.json, "--html", p.html),
+         0, "kda_ref is ", NULL);
+    root = json_of(p.json);
+    cases = json_object_get(root, "cases");
+    cr_expect_eq(json_array_size(cases), 8); /* 2 x 2 x 2 plugins */
+    json_array_foreach(cases, i, c)
+    {
+        expect_sane(c);
+        cr_expect_eq(number(c, "seqs"), 2);
+        if (i % 2)
+            cr_expect_gt(number(c, "ratio"), 0);
+    }
+    json_decref(root);
+    expect_page(p.html);
+    leave(&p);
+}
+
+static void one_kind(const char *kind, const char *case_name)
+{
+    struct place p;
+    json_t *root;
+    const json_t *cases, *c;
+    bool found = false;
+    size_t i;
+
+    enter(&p);
+    says(SMALL(p.dir, kind, "--tokens", "2", "--json", p.json), 0, case_name,
+         NULL);
+    root = json_of(p.json);
+    cases = json_object_get(root, "cases");
+    json_array_foreach(cases, i, c)
+    {
+        expect_sane(c);
+        found |=
+            !strcmp(json_string_value(json_object_get(c, "case")), case_name);
+    }
+    cr_expect(found, "%s: no case %s", kind, case_name);
+    json_decref(root);
+    leave(&p);
+}
+
+Test(bench, measures_sparse_attention)
+{
+    one_kind("sparse", "sparse_attention");
+}
+
+Test(bench, measures_experts)
+{
+    one_kind("moe", "moe");
+}
+
+Test(bench, measures_the_operations_of_a_backend)
+{
+    one_kind("backend", "gemm expert");
+    one_kind("backend", "sample max");
+}
+
+Test(bench, measures_parsers)
+{
+    one_kind("parser", "calls");
+}
+
+Test(bench, does_not_time_what_is_wrong)
+{
+    struct place p;
+
+    enter(&p);
+    says(SMALL(p.dir, "backend", "--plugin", BROKEN "/broken_backend_N1.so",
+               "--reference", "cpu_ref", "--only", "gemm", "--limit", "1e-3"),
+         1, NULL, "nothing is timed");
+    says(SMALL(p.dir, "backend", "--plugin",
+               BROKEN "/broken_backend_NOTHING.so", "--reference", "cpu_ref",
+               "--only", "gemm", "--limit", "1e-3"),
+         0, "gemm attention", NULL);
+    says(SMALL(p.dir, "linear", "--limit", "0"), 1, NULL,
+         "kda: normalised error");
+    leave(&p);
+}
+
+Test(bench, says_which_plugin_does_not_fit)
+{
+    struct place p;
+
+    enter(&p);
+    says(SMALL(p.dir, "moe", "--plugin", "nothing_like_it"), 1, NULL,
+         "nothing_like_it");
+    says(SMALL(p.dir, "moe", "--only", "gemm"), 1, NULL, "no case");
+    says(SMALL(p.dir, "backend", "--plugin", "moe_resident"), 1, NULL,
+         "is of kind moe");
+    says(SMALL(p.dir, "attention"), 2, NULL, "linear or sparse");
+    says(SMALL(p.dir, "linear", "--tokens", "4,1"), 2, NULL, "--tokens");
     leave(&p);
 }
