@@ -393,6 +393,7 @@ Test(checkpoint, refuses_an_unreadable_shard)
 
 /* ---- The index ---------------------------------------------------------- */
 
+/* SE-1. */
 Test(checkpoint, never_opens_what_lies_outside_its_folder)
 {
     static const struct put x = { "x", "F32", 1, { 1 }, NULL, 4 };

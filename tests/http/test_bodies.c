@@ -290,7 +290,7 @@ static void bill(struct fixture *f, const char *body, const char *what,
         err400(&r, what);
     used = after.ru_maxrss - before.ru_maxrss;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    cr_expect_lt(used, 160 * 1024, "%s: %ld KiB", what, used);
+    cr_expect_lt(used, 64 * 1024, "%s: %ld KiB", what, used);
 #endif
     (void)used;
     reply_release(&r);

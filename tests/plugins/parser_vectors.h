@@ -3,15 +3,15 @@
  * seen in other servers, section 4; D: damage and odd cases of our own. */
 
 /* clang-format off */
-{ "P1", "A</think>" TC("now"), 0, "A", "", "now {}", "tool_calls" },
+{ "P1 B1", "A</think>" TC("now"), 0, "A", "", "now {}", "tool_calls" },
 { "P2", "plan" TC("now"), 0, "plan", "", "now {}", "tool_calls" },
 { "P3", "</think>One moment.\n" TC("get_weather" K("city", "東京") K("days", "3")) TC("now"), 0,
   "", "One moment.\n", "get_weather {\"city\": \"東京\", \"days\": 3}\nnow {}", "tool_calls" },
 { "P4", "</think><tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>", 0,
   "", "", "get_weather {\"city\": \"Rome\"}", "tool_calls" },
-{ "P5", "</think><tool_call>get_weathercity</arg_key><arg_value>Rome</arg_value></tool_call>", 0,
+{ "P5 B16", "</think><tool_call>get_weathercity</arg_key><arg_value>Rome</arg_value></tool_call>", 0,
   "", "", "get_weather {\"city\": \"Rome\"}", "tool_calls" },
-{ "P6", "</think><tool_call>get_weather<arg_key>city</arg_key>Rome today</arg_value></tool_call>", 0,
+{ "P6 B15", "</think><tool_call>get_weather<arg_key>city</arg_key>Rome today</arg_value></tool_call>", 0,
   "", "", "get_weather {\"city\": \"Rome today\"}", "tool_calls" },
 { "P7", "</think><tool_call>get_weather<arg_key>city<arg_value>Bern</arg_value></tool_call>", 0,
   "", "", "get_weather {\"city\": \"Bern\"}", "tool_calls" },
@@ -24,7 +24,7 @@
   "", "", "now {}", "tool_calls" },
 { "P12", "</think>" TC("now") "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Par", CUT,
   "", "", "now {}\nget_weather {\"city\": \"Par ...", "length" },
-{ "P13", "</think>write it as <tool_call> then the name", 0,
+{ "P13 B17", "</think>write it as <tool_call> then the name", 0,
   "", "write it as <tool_call> then the name", "", "stop" },
 { "P14", "</think>if a <b and x</y> then <tool_x", 0,
   "", "if a <b and x</y> then <tool_x", "", "stop" },
@@ -36,7 +36,7 @@
   "", "", "get_weather {\"city\": \"\"}", "tool_calls" },
 { "P19", "</think> \n", 0, "", " \n", "", "stop" },
 { "P20", "</think>\n\n" TC("now") "\nbye", 0, "", "\nbye", "now {}", "tool_calls" },
-{ "P21", "</think>" TC("set" K("i", "42") K("s", "42") K("f", "1.50") K("b", "True") K("o", "{\"a\":[1, 2]}")
+{ "P21 B11", "</think>" TC("set" K("i", "42") K("s", "42") K("f", "1.50") K("b", "True") K("o", "{\"a\":[1, 2]}")
   K("ns", "null") K("an", "Pura90") K("ni", "null") K("any", "3") K("zz", "[1]")), 0, "", "",
   "set {\"i\": 42, \"s\": \"42\", \"f\": 1.50, \"b\": true, \"o\": {\"a\":[1, 2]}, \"ns\": null, "
   "\"an\": \"Pura90\", \"ni\": null, \"any\": 3, \"zz\": [1]}", "tool_calls" },
@@ -48,7 +48,7 @@
 { "B3 exactly one {}", "</think>" TC("now"), 0, "", "", "now {}", "tool_calls" },
 { "B4 call before the end of reasoning", "first this " TC("get_weather" K("city", "Rome")), 0,
   "first this ", "", "get_weather {\"city\": \"Rome\"}", "tool_calls" },
-{ "B5 the prompt opened reasoning", "r</think>x", 0, "r", "x", "", "stop" },
+{ "B5 B6 the prompt opened reasoning", "r</think>x", 0, "r", "x", "", "stop" },
 { "B7 the name comes whole", "</think>" TC("get_weather" K("city", "Rome")), 0,
   "", "", "get_weather {\"city\": \"Rome\"}", "tool_calls" },
 { "B8 integer", "</think>" TC("get_weather" K("days", "3")), 0, "", "", "get_weather {\"days\": 3}", "tool_calls" },

@@ -341,6 +341,7 @@ static void render_specials(struct phost *h, const char *with,
     ptext_release(&request);
 }
 
+/* TK-3. */
 Test(parser_render, no_text_of_a_request_becomes_a_special_token)
 {
     static const char *const tokens[] = {

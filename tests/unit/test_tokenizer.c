@@ -480,6 +480,7 @@ Test(split, gives_up_on_an_expression_that_explodes)
 
 /* ---- A made-up vocabulary ------------------------------------------------ */
 
+/* Chat spec, B34. */
 Test(tokenizer, takes_a_whole_word_that_no_merge_makes)
 {
     static const char word[] = " \xe7\x8e\x8b";
@@ -860,6 +861,7 @@ static uint64_t steps_for(const struct seam_bpe *b, const char *p, size_t n)
 
 /* Counted steps, not time: at most 2.6 times as many for twice the text, and
  * fewer than 64 per byte at 200,000. */
+/* TK-2. */
 Test(bpe, does_n_log_n_steps_on_one_long_word)
 {
     static char text[200000];
