@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -74,11 +75,32 @@ static bool serve_watch(struct seam_engine *e, const struct seam_log *log,
     return now;
 }
 
+/* End the process, leaving a core for whoever looks into it, when a step has
+ * hung for server.stall_abort_ms: nothing in here can take it back from the
+ * plugin, only a new process can. */
+static void serve_give_up(struct seam_engine *e, const struct seam_config *c,
+                          const struct seam_log *log)
+{
+    uint64_t limit = (uint64_t)c->server.stall_abort_ms;
+    uint64_t still = seam_engine_still_ms(e);
+    char where[96];
+
+    if (!limit || still < limit)
+        return;
+    seam_engine_where(e, where, sizeof where);
+    seam_log(log, SEAM_LOG_ERROR, "watchdog",
+             "no step has ended for %llu ms; server.stall_abort_ms is %llu: "
+             "aborting in %s",
+             (unsigned long long)still, (unsigned long long)limit, where);
+    abort();
+}
+
 /* Until a signal, or until the engine fails.  Returns the signal, 0 for failed;
  * *err then says why. */
-static int serve_wait(struct seam_engine *e, const struct seam_log *log,
-                      const char *url, const sigset_t *set,
-                      struct seam_notify *notify, struct seam_error *err)
+static int serve_wait(struct seam_engine *e, const struct seam_config *c,
+                      const struct seam_log *log, const char *url,
+                      const sigset_t *set, struct seam_notify *notify,
+                      struct seam_error *err)
 {
     uint64_t start = seam_now_ns();
     bool said_ready = false, stalled = false;
@@ -92,6 +114,7 @@ static int serve_wait(struct seam_engine *e, const struct seam_log *log,
         if (state == SEAM_ENGINE_FAILED)
             return 0;
         stalled = serve_watch(e, log, stalled);
+        serve_give_up(e, c, log);
         if (state == SEAM_ENGINE_READY && !said_ready) {
             said_ready = true;
             seam_log(log, SEAM_LOG_INFO, "server",
@@ -165,7 +188,8 @@ static int serve(const struct seam_config *c, const struct seam_log *log,
     seam_log(log, SEAM_LOG_INFO, "server", "listening on %s",
              seam_server_url(server));
     seam_notify_send(notify, "STATUS=loading");
-    sig = serve_wait(engine, log, seam_server_url(server), &set, notify, &err);
+    sig =
+        serve_wait(engine, c, log, seam_server_url(server), &set, notify, &err);
     serve_arm_exit();
     seam_notify_send(notify, "STOPPING=1\nSTATUS=draining");
     if (sig) {

@@ -72,6 +72,7 @@ struct seam_config {
         int64_t write_timeout_ms; /* a client may not read for so long        */
         int64_t drain_timeout_ms; /* after SIGTERM; 0: cut at once            */
         int64_t stall_timeout_ms; /* a step may take so long                  */
+        int64_t stall_abort_ms;   /* then the process ends; 0: never          */
         int64_t sse_ping_ms;      /* >= 100                                   */
         int64_t max_n;            /* choices of one request                   */
         int64_t priority_min;     /* <= 0; requests may ask for no less       */
@@ -91,6 +92,7 @@ struct seam_config {
         int64_t grammar_bytes;   /* compiled grammars that are kept; 0: none */
         int64_t prefix_bytes;    /* states of the prefix cache; 0: none      */
         int64_t prefix_interval; /* tokens between its snapshots; 0: none    */
+        char *guard_bands;       /* "auto", "yes", "no"                      */
         char *trace;             /* file of the timeline, or NULL            */
     } engine;
     struct {

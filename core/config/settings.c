@@ -127,6 +127,9 @@ S("server.drain_timeout_ms", \
 S("server.stall_timeout_ms", \
   INT(server.stall_timeout_ms, "60000", 1, DAY_MS), \
   .help = "time one step may take before /readyz reports failure") \
+S("server.stall_abort_ms", INT(server.stall_abort_ms, "0", 0, DAY_MS), \
+  .help = "time one step may take before the process ends itself, for who " \
+          "starts it anew; 0: it waits") \
 S("server.sse_ping_ms", INT(server.sse_ping_ms, "10000", 100, DAY_MS), \
   .help = "pause in a stream after which a comment keeps it alive") \
 S("server.max_n", INT(server.max_n, "8", 1, 128), \
@@ -174,6 +177,10 @@ S("engine.prefix_interval", \
   INT(engine.prefix_interval, "2048", 0, 1 << 20), \
   .help = "tokens of a prompt after which such a state is kept; 0: only at " \
           "turns") \
+S("engine.guard_bands", \
+  CHOICE(engine.guard_bands, "auto", choices_metrics), \
+  .help = "look after each step for writes past the memory that plugins were " \
+          "granted; auto: in debug builds") \
 S("engine.trace", STRING(engine.trace), .is_path = true, .flag = "--trace", \
   .preset_words = "none", \
   .help = "file that receives a timeline of steps, plugins and requests, in " \

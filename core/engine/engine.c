@@ -15,15 +15,20 @@ enum seam_engine_state seam_engine_state(const struct seam_engine *e)
                                                         memory_order_acquire);
 }
 
-bool seam_engine_stalled(const struct seam_engine *e)
+uint64_t seam_engine_still_ms(const struct seam_engine *e)
 {
-    uint64_t moved, limit;
+    uint64_t moved, now = seam_now_ns();
 
     if (!atomic_load_explicit(&e->active, memory_order_relaxed))
-        return false;
+        return 0;
     moved = atomic_load_explicit(&e->moved_ns, memory_order_relaxed);
-    limit = (uint64_t)e->config->server.stall_timeout_ms * 1000000u;
-    return seam_now_ns() > moved + limit;
+    return now > moved ? (now - moved) / 1000000u : 0;
+}
+
+bool seam_engine_stalled(const struct seam_engine *e)
+{
+    return seam_engine_still_ms(e) >
+           (uint64_t)e->config->server.stall_timeout_ms;
 }
 
 void seam_engine_where(const struct seam_engine *e, char *out, size_t n)

@@ -66,7 +66,9 @@ void seam_engine_free(struct seam_engine *e);
 /* ---- Asking; [any], never blocks on a step ------------------------------ */
 
 enum seam_engine_state seam_engine_state(const struct seam_engine *e);
-/* True when work is there but no step has finished for stall_timeout_ms. */
+/* How long no step has finished although there is work; 0 when there is none. */
+uint64_t seam_engine_still_ms(const struct seam_engine *e);
+/* True when that is longer than server.stall_timeout_ms. */
 bool seam_engine_stalled(const struct seam_engine *e);
 /* What the step under way is in, "plugin kda, layer 3", cut to n bytes; "the
  * scheduler" between two calls. */

@@ -271,7 +271,7 @@ const uint32_t *seam_gen_mask(struct seam_gen *g, const int32_t *eos,
     if (!g->matcher)
         return NULL;
     if (g->constrained)
-        return seam_matcher_mask(g->matcher, g->mask, &g->mask_err) ? NULL
+        return seam_matcher_mask(g->matcher, g->mask, &g->step_err) ? NULL
                                                                     : g->mask;
     memset(g->mask, 0xff, vocab / 32 * sizeof *g->mask);
     if (vocab % 32)

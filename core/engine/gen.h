@@ -65,7 +65,9 @@ struct seam_gen {
     struct seam_matcher *matcher;
     bool constrained; /* the matcher follows from the next token on */
     uint32_t *mask;
-    struct seam_error mask_err; /* code 0: the last mask could be made */
+
+    /* What went wrong with this one alone in the step; code 0: nothing. */
+    struct seam_error step_err;
 
     /* Penalties, only when asked for: counts over the vocabulary and the ids
      * that were seen, and room for the bias list made of them. */
@@ -98,7 +100,7 @@ void seam_gen_finish(struct seam_gen *g, enum seam_gen_end end,
 
 /* Remember a generated token for penalties. */
 void seam_gen_count(struct seam_gen *g, int32_t id);
-/* The tokens that the constraint allows next, or NULL: all, or mask_err is set.
+/* The tokens that the constraint allows next, or NULL: all, or step_err is set.
  * Until it holds, all but the stop ids, so that what it is about cannot be left
  * out (eos [n_eos] are the model's own). */
 const uint32_t *seam_gen_mask(struct seam_gen *g, const int32_t *eos,

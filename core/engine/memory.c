@@ -10,12 +10,15 @@ int seam_memory_alloc(const struct seam_memory_source *s, uint32_t mem,
         *out = NULL;
         return 0;
     }
-    return s->table->alloc(s->self, mem, bytes, 256, out, err);
+    return s->guards ? seam_guards_alloc(s->guards, s, mem, bytes, out, err)
+                     : s->table->alloc(s->self, mem, bytes, 256, out, err);
 }
 
 void seam_memory_free(const struct seam_memory_source *s, uint32_t mem, void *p)
 {
-    if (p)
+    if (p && s->guards)
+        seam_guards_release(s->guards, s, mem, p);
+    else if (p)
         s->table->free(s->self, mem, p);
 }
 

@@ -6,6 +6,7 @@
 #ifndef SEAM_ENGINE_MEMORY_H
 #define SEAM_ENGINE_MEMORY_H
 
+#include "core/engine/guard.h"
 #include "core/engine/instance.h"
 
 /* Roles whose instance is a block with a share of planes and rows. */
@@ -18,6 +19,7 @@ struct seam_memory_source {
     const struct seam_backend *table;
     void *self;
     void *stream;
+    struct seam_guards *guards; /* NULL: no guard bands */
 };
 
 /* What one block instance was granted.  cache made planes and state, own made

@@ -39,7 +39,7 @@ static struct seam_memory_source runtime_source(const struct seam_runtime *rt)
 {
     return (struct seam_memory_source){ rt->backend,
                                         rt->self[SEAM_ROLE_BACKEND],
-                                        rt->step->stream };
+                                        rt->step->stream, rt->guards };
 }
 
 static int runtime_alloc(struct seam_runtime *rt, uint32_t mem, uint64_t bytes,
@@ -210,6 +210,9 @@ static int runtime_attach(struct seam_runtime *rt, int role,
     int rc = seam_memory_grant(&s, plan, &rt->needs[role], NULL,
                                &rt->memory->block[role], err);
 
+    if (!rc && rt->guards)
+        seam_guards_name_grant(rt->guards, rt->inst[role],
+                               &rt->memory->block[role]);
     if (rc || !p->attach)
         return rc;
     rc = p->attach(rt->self[role], &rt->memory->block[role].grant, err);
@@ -411,6 +414,9 @@ static int runtime_open_memory(struct seam_runtime *rt, struct seam_error *err)
     if (!rc)
         rc = runtime_alloc(rt, SEAM_MEM_DEVICE, rt->memory->ws_bytes,
                            &rt->memory->ws, err);
+    if (!rc && rt->guards && rt->memory->ws)
+        seam_guards_name(rt->guards, rt->memory->ws,
+                         "the scratch of a call, which all plugins share,");
     return rc ? rc : runtime_step_open(rt, err);
 }
 
@@ -432,6 +438,13 @@ int seam_runtime_open(struct seam_runtime **out,
     if (!rt->memory || !rt->step) {
         seam_fail(err, SEAM_ENOMEM, "out of memory");
         goto fail;
+    }
+    if (seam_guards_wanted(rt->config)) {
+        rt->guards = seam_guards_new();
+        if (!rt->guards) {
+            seam_fail(err, SEAM_ENOMEM, "out of memory");
+            goto fail;
+        }
     }
     rc = seam_pool_new(&rt->pool, (uint32_t)opts->config->engine.threads, err);
     if (!rc)
@@ -483,6 +496,7 @@ void seam_runtime_close(struct seam_runtime *rt)
     seam_checkpoint_close(rt->model.checkpoint);
     seam_pool_free(rt->pool);
     seam_instances_release(&rt->instances);
+    seam_guards_free(rt->guards);
     free(rt->step);
     free(rt->memory);
     free(rt);
@@ -691,6 +705,25 @@ static void runtime_fill(struct seam_runtime *rt,
     step->host_kv_len = kv_len;
 }
 
+/* Put the plugin and layer of a call before the message. */
+static int runtime_fail_in(const struct seam_runtime *rt,
+                           enum seam_glm5_call call, uint32_t layer,
+                           struct seam_error *err)
+{
+    static const enum seam_role role[] = {
+        [SEAM_GLM5_IDLE] = SEAM_ROLE_BACKEND,
+        [SEAM_GLM5_BACKEND] = SEAM_ROLE_BACKEND,
+        [SEAM_GLM5_LINEAR] = SEAM_ROLE_LINEAR,
+        [SEAM_GLM5_SPARSE] = SEAM_ROLE_SPARSE,
+        [SEAM_GLM5_MOE] = SEAM_ROLE_MOE,
+    };
+    char where[96];
+
+    snprintf(where, sizeof where, "plugin %s, layer %u",
+             rt->inst[role[call]]->host.name, layer);
+    return seam_fail_at(err, where);
+}
+
 int seam_runtime_forward(struct seam_runtime *rt,
                          const struct seam_step_seq *seq, uint32_t n_seqs,
                          const int32_t *logit_row, uint32_t n_rows,
@@ -698,10 +731,13 @@ int seam_runtime_forward(struct seam_runtime *rt,
 {
     struct seam_exec e = runtime_exec(rt, err);
     struct runtime_step *s = rt->step;
+    enum seam_glm5_call call;
     struct seam_step step;
     uint64_t tokens = 0;
+    uint32_t layer;
     int rc;
 
+    *err = (struct seam_error){ 0 };
     for (uint32_t i = 0; i < n_seqs; i++) {
         tokens += seq[i].n;
         if ((uint64_t)seq[i].n_pages * rt->page_tokens < seq[i].pos + seq[i].n)
@@ -725,9 +761,29 @@ int seam_runtime_forward(struct seam_runtime *rt,
     if (rc)
         return rc;
     s->n_rows = n_rows;
-    return seam_glm5_next_step(
+    rc = seam_glm5_next_step(
         rt->net, &e, &step, (const int32_t *)(s->dev + s->token),
         (const int32_t *)(s->dev + s->logit_row), n_rows, &s->logits);
+    if (rc) {
+        call = seam_glm5_next_failed(rt->net, &layer);
+        /* A plugin may have forgotten to say what went wrong. */
+        if (err->code != rc)
+            seam_fail(err, rc, "failed with code %d", rc);
+        return runtime_fail_in(rt, call, layer, err);
+    }
+    return rt->guards ? seam_guards_check(rt->guards, err) : 0;
+}
+
+int seam_runtime_check_rows(struct seam_runtime *rt, uint32_t from, uint32_t n,
+                            struct seam_error *err)
+{
+    uint32_t layer;
+    enum seam_glm5_call call = seam_glm5_next_bad(rt->net, from, n, &layer);
+
+    if (call == SEAM_GLM5_IDLE)
+        return 0;
+    seam_fail(err, SEAM_EDATA, "the output is not finite");
+    return runtime_fail_in(rt, call, layer, err);
 }
 
 int seam_runtime_logits(struct seam_runtime *rt, uint32_t i, float *out,
@@ -873,7 +929,17 @@ int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
     a.logprob = (float *)(ans + s->out_logprob);
     a.top_id = (int32_t *)(ans + s->out_top_id);
     a.top_logprob = (float *)(ans + s->out_top_logprob);
+    *err = (struct seam_error){ 0 };
     rc = rt->backend->ops->sample(be, &e, &a);
+    if (rc) {
+        char where[96];
+
+        if (err->code != rc)
+            seam_fail(err, rc, "failed with code %d", rc);
+        snprintf(where, sizeof where, "plugin %s, sampling",
+                 rt->inst[SEAM_ROLE_BACKEND]->host.name);
+        return seam_fail_at(err, where);
+    }
     if (!rc)
         rc = rt->backend->copy(be, s->stream, s->answer_host, s->answer_dev,
                                n_top ? s->answer_bytes : s->out_top_id, err);

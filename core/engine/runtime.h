@@ -79,6 +79,7 @@ struct seam_runtime {
     uint32_t max_logit_rows;        /* of one step */
     uint32_t n_workers;
 
+    struct seam_guards *guards; /* NULL: none; see guard.h */
     struct runtime_memory *memory;
     struct runtime_step *step; /* private */
 };
@@ -126,11 +127,16 @@ int seam_runtime_copy_page(struct seam_runtime *rt, int32_t to, int32_t from,
 
 /* Run one step of at most limits.max_seqs sequences and limits.max_tokens
  * tokens; logit_row [n_rows] are the token rows, counted over the whole step,
- * whose logits are wanted.  [submit] */
+ * whose logits are wanted.  Of a plugin's failure the message begins with
+ * "plugin NAME, layer N: ".  [submit] */
 int seam_runtime_forward(struct seam_runtime *rt,
                          const struct seam_step_seq *seq, uint32_t n_seqs,
                          const int32_t *logit_row, uint32_t n_rows,
                          struct seam_error *err);
+/* Whether the last step left token rows [from, from + n) of it finite; if not
+ * EDATA, and the message names plugin and layer.  [submit] */
+int seam_runtime_check_rows(struct seam_runtime *rt, uint32_t from, uint32_t n,
+                            struct seam_error *err);
 
 /* Copy row i of the last step's logits to out [vocab].  To be called before
  * seam_runtime_sample, which may change them.  [submit] */

@@ -153,8 +153,8 @@ static int engine_judge(struct seam_gen *g, const struct seam_sample_out *s,
 {
     int took;
 
-    if (g->mask_err.code) {
-        *err = g->mask_err;
+    if (g->step_err.code) {
+        *err = g->step_err;
         return err->code;
     }
     if (s->token < 0)
@@ -190,6 +190,26 @@ static void engine_clock(struct seam_engine *e, struct seam_gen *g,
                               memory_order_relaxed);
 }
 
+static void engine_fail(struct seam_engine *e, struct seam_gen *g,
+                        const struct seam_error *err)
+{
+    struct seam_error why = *err; /* g may go with it */
+
+    seam_log(e->log, SEAM_LOG_ERROR, "engine", "%s, at token %u of a request",
+             why.text, g->n_done);
+    seam_engine_end_running(e, g, SEAM_GEN_ERROR, &why);
+}
+
+/* Nothing is known against what the step made of g. */
+static bool engine_is_sound(const struct seam_engine *e,
+                            const struct seam_gen *g, uint32_t n_sample)
+{
+    for (uint32_t i = 0; i < n_sample; i++)
+        if (e->row_gen[i] == g && e->sampled[i].token < 0)
+            return false;
+    return !g->step_err.code;
+}
+
 /* Give g the token that was chosen for it, and end it if that was its last. */
 static void engine_deliver(struct seam_engine *e, struct seam_gen *g,
                            const struct seam_sample_out *s, uint64_t now)
@@ -198,9 +218,7 @@ static void engine_deliver(struct seam_engine *e, struct seam_gen *g,
     struct seam_error err;
 
     if (engine_judge(g, s, &err)) {
-        seam_log(e->log, SEAM_LOG_ERROR, "engine",
-                 "%s, at token %u of a request", err.text, g->n_history);
-        seam_engine_end_running(e, g, SEAM_GEN_ERROR, &err);
+        engine_fail(e, g, &err);
         return;
     }
     engine_clock(e, g, now);
@@ -246,6 +264,9 @@ static int engine_compute(struct seam_engine *e, uint32_t n_seqs,
         return rc;
     n_rows = engine_rows(e, n_seqs, &n_sample);
     rc = seam_runtime_forward(e->rt, e->seq, n_seqs, e->logit_row, n_rows, err);
+    for (uint32_t i = 0, t = 0; i < n_seqs && !rc; t += e->seq[i++].n)
+        seam_runtime_check_rows(e->rt, t, e->seq[i].n,
+                                &e->seq_gen[i]->step_err);
     if (!rc)
         rc = engine_score_prompts(e, n_sample, n_rows, seam_now_ns(), err);
     if (!rc)
@@ -271,9 +292,15 @@ static int engine_compute(struct seam_engine *e, uint32_t n_seqs,
                                       memory_order_relaxed);
         }
     }
-    for (uint32_t i = 0; i < n_seqs; i++)
-        if (e->seq_gen[i]->at_cut)
-            seam_engine_snapshot(e, e->seq_gen[i]);
+    /* What is not finite is lost before its prompt ends, and never kept. */
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        struct seam_gen *g = e->seq_gen[i];
+
+        if (g->step_err.code && g->n_done < g->n_history)
+            engine_fail(e, g, &g->step_err);
+        else if (g->at_cut && engine_is_sound(e, g, n_sample))
+            seam_engine_snapshot(e, g);
+    }
     for (uint32_t i = 0; i < n_sample; i++)
         engine_deliver(e, e->row_gen[i], &e->sampled[i], seam_now_ns());
     return 0;

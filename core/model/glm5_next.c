@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/num.h"
 
@@ -36,6 +37,9 @@ struct seam_glm5_next {
     _Atomic uint32_t where;
     void (*watch)(void *ctx, enum seam_glm5_call call, uint32_t layer);
     void *watch_ctx;
+    uint32_t failed; /* `where` at the end of the last step */
+    uint32_t n_bad;  /* of its token rows, in host memory only */
+    uint32_t *bad;   /* [T] `where` a row ceased to be finite; 0: it did not */
 
     /* Activations, in one allocation.  T = limits.max_tokens. */
     void *arena;
@@ -207,7 +211,8 @@ int seam_glm5_next_new(struct seam_glm5_next **out,
     m->c = seam_checkpoint_config(opts->checkpoint);
     m->ops = opts->backend->ops;
     m->layer = calloc(m->c->n_layers, sizeof *m->layer);
-    if (!m->layer) {
+    m->bad = calloc(opts->limits->max_tokens, sizeof *m->bad);
+    if (!m->layer || !m->bad) {
         rc = seam_fail(err, SEAM_ENOMEM, "model: out of memory");
         goto fail;
     }
@@ -239,6 +244,7 @@ void seam_glm5_next_free(struct seam_glm5_next *m)
     if (m->arena)
         m->o.backend->free(m->o.backend_self, SEAM_MEM_DEVICE, m->arena);
     free(m->layer);
+    free(m->bad);
     free(m);
 }
 
@@ -346,57 +352,142 @@ static int glm_dense(struct seam_glm5_next *m, const struct seam_exec *e,
     return rc ? rc : glm_linear(m, e, g, l->down, y);
 }
 
-int seam_glm5_next_step(struct seam_glm5_next *m, const struct seam_exec *e,
-                        const struct seam_step *s, const int32_t *token,
-                        const int32_t *row, uint32_t n_rows,
-                        struct seam_tensor *logits)
+/* True when one of p[0, n) is an infinity or no number: its exponent is full.
+ * Written so that it becomes a few vector instructions. */
+static bool glm_row_is_bad(const float *p, uint32_t n)
+{
+    uint32_t bad = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, p + i, sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return bad;
+}
+
+/* Note which rows of y ceased to be finite in the call that has just returned.
+ * Other rows do not depend on them, so that only their sequences are lost. */
+static void glm_look(struct seam_glm5_next *m, uint32_t n)
+{
+    if (m->o.device >= 0) /* no look into a device's memory */
+        return;
+    for (uint32_t t = 0; t < n; t++)
+        if (!m->bad[t] &&
+            glm_row_is_bad(m->y + (uint64_t)t * m->c->hidden, m->c->hidden)) {
+            m->bad[t] = atomic_load_explicit(&m->where, memory_order_relaxed);
+            m->n_bad++;
+        }
+}
+
+static int glm_begin_all(struct seam_glm5_next *m, const struct seam_exec *e,
+                         const struct seam_step *s)
+{
+    const struct {
+        enum seam_glm5_call call;
+        const struct seam_block_ref *block;
+    } part[] = { { SEAM_GLM5_LINEAR, &m->o.linear },
+                 { SEAM_GLM5_SPARSE, &m->o.sparse },
+                 { SEAM_GLM5_MOE, &m->o.moe } };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof part / sizeof *part && !rc; i++) {
+        glm_enter(m, 0, part[i].call);
+        rc = glm_begin(part[i].block, e, s);
+    }
+    return rc;
+}
+
+static int glm_layer(struct seam_glm5_next *m, const struct seam_exec *e,
+                     const struct seam_step *s, uint32_t i)
+{
+    const struct glm_layer *l = &m->layer[i];
+    int64_t n = s->n_tokens;
+    int rc;
+
+    glm_enter(m, i, SEAM_GLM5_BACKEND);
+    rc = glm_residual(m, e, n, i > 0, &l->attn);
+    if (rc)
+        return rc;
+    glm_enter(m, i,
+              l->mixer == &m->o.linear ? SEAM_GLM5_LINEAR : SEAM_GLM5_SPARSE);
+    rc = glm_block(m, e, s, l->mixer, l->mixer_index);
+    if (rc)
+        return rc;
+    glm_look(m, s->n_tokens);
+    glm_enter(m, i, SEAM_GLM5_BACKEND);
+    rc = glm_residual(m, e, n, true, &l->ffn);
+    if (rc)
+        return rc;
+    if (!l->dense)
+        glm_enter(m, i, SEAM_GLM5_MOE);
+    rc = l->dense ? glm_dense(m, e, n, l)
+                  : glm_block(m, e, s, &m->o.moe, l->moe_index);
+    if (!rc)
+        glm_look(m, s->n_tokens);
+    return rc;
+}
+
+static int glm_step(struct seam_glm5_next *m, const struct seam_exec *e,
+                    const struct seam_step *s, const int32_t *token,
+                    const int32_t *row, uint32_t n_rows,
+                    struct seam_tensor *logits)
 {
     int64_t n = s->n_tokens;
     struct seam_tensor streams = glm_streams(m, n);
     struct seam_tensor x = glm_view(m, m->x, n, m->c->hidden);
     struct seam_tensor z = glm_view(m, m->z, n_rows, m->c->hidden);
+    int rc = glm_begin_all(m, e, s);
+
+    if (rc)
+        return rc;
+    glm_enter(m, 0, SEAM_GLM5_BACKEND);
+    rc = m->ops->embed(m->o.backend_self, e, token, s->n_tokens, &m->embed,
+                       &streams);
+    for (uint32_t i = 0; !rc && i < m->c->n_layers; i++)
+        rc = glm_layer(m, e, s, i);
+    if (rc)
+        return rc;
+    glm_enter(m, m->c->n_layers, SEAM_GLM5_BACKEND);
+    rc = glm_residual(m, e, n, true, NULL);
+    if (rc || !n_rows)
+        return rc;
+    *logits = glm_view(m, m->logits, n_rows, m->c->vocab);
+    rc = m->ops->gather(m->o.backend_self, e, &x, row, n_rows, &z);
+    return rc ? rc : glm_linear(m, e, z, m->head, *logits);
+}
+
+int seam_glm5_next_step(struct seam_glm5_next *m, const struct seam_exec *e,
+                        const struct seam_step *s, const int32_t *token,
+                        const int32_t *row, uint32_t n_rows,
+                        struct seam_tensor *logits)
+{
     int rc;
 
-    glm_enter(m, 0, SEAM_GLM5_LINEAR);
-    rc = glm_begin(&m->o.linear, e, s);
-    glm_enter(m, 0, SEAM_GLM5_SPARSE);
-    if (!rc)
-        rc = glm_begin(&m->o.sparse, e, s);
-    glm_enter(m, 0, SEAM_GLM5_MOE);
-    if (!rc)
-        rc = glm_begin(&m->o.moe, e, s);
-    glm_enter(m, 0, SEAM_GLM5_BACKEND);
-    if (!rc)
-        rc = m->ops->embed(m->o.backend_self, e, token, s->n_tokens, &m->embed,
-                           &streams);
-    for (uint32_t i = 0; !rc && i < m->c->n_layers; i++) {
-        const struct glm_layer *l = &m->layer[i];
-
-        glm_enter(m, i, SEAM_GLM5_BACKEND);
-        rc = glm_residual(m, e, n, i > 0, &l->attn);
-        glm_enter(m, i,
-                  l->mixer == &m->o.linear ? SEAM_GLM5_LINEAR
-                                           : SEAM_GLM5_SPARSE);
-        if (!rc)
-            rc = glm_block(m, e, s, l->mixer, l->mixer_index);
-        glm_enter(m, i, SEAM_GLM5_BACKEND);
-        if (!rc)
-            rc = glm_residual(m, e, n, true, &l->ffn);
-        if (!l->dense)
-            glm_enter(m, i, SEAM_GLM5_MOE);
-        if (!rc)
-            rc = l->dense ? glm_dense(m, e, n, l)
-                          : glm_block(m, e, s, &m->o.moe, l->moe_index);
-    }
-    glm_enter(m, m->c->n_layers, SEAM_GLM5_BACKEND);
-    if (!rc)
-        rc = glm_residual(m, e, n, true, NULL);
-    if (!rc && n_rows) {
-        *logits = glm_view(m, m->logits, n_rows, m->c->vocab);
-        rc = m->ops->gather(m->o.backend_self, e, &x, row, n_rows, &z);
-        if (!rc)
-            rc = glm_linear(m, e, z, m->head, *logits);
-    }
+    m->n_bad = 0;
+    memset(m->bad, 0, s->n_tokens * sizeof *m->bad);
+    rc = glm_step(m, e, s, token, row, n_rows, logits);
+    m->failed = atomic_load_explicit(&m->where, memory_order_relaxed);
     glm_enter(m, 0, SEAM_GLM5_IDLE);
     return rc;
+}
+
+enum seam_glm5_call seam_glm5_next_failed(const struct seam_glm5_next *m,
+                                          uint32_t *layer)
+{
+    *layer = m->failed >> 8;
+    return (enum seam_glm5_call)(m->failed & 0xff);
+}
+
+enum seam_glm5_call seam_glm5_next_bad(const struct seam_glm5_next *m,
+                                       uint32_t from, uint32_t n,
+                                       uint32_t *layer)
+{
+    for (uint32_t t = from; t < from + n && m->n_bad; t++)
+        if (m->bad[t]) {
+            *layer = m->bad[t] >> 8;
+            return (enum seam_glm5_call)(m->bad[t] & 0xff);
+        }
+    return SEAM_GLM5_IDLE;
 }

@@ -70,4 +70,14 @@ int seam_glm5_next_step(struct seam_glm5_next *m, const struct seam_exec *e,
                         const int32_t *row, uint32_t n_rows,
                         struct seam_tensor *logits);
 
+/* After a step that failed: the call that did.  [submit] */
+enum seam_glm5_call seam_glm5_next_failed(const struct seam_glm5_next *m,
+                                          uint32_t *layer);
+/* After a step that did not: the call in which one of the token rows [from,
+ * from + n) ceased to be finite, or IDLE when all are, as far as is known: only
+ * host memory is looked at, and of it only what blocks put out.  [submit] */
+enum seam_glm5_call seam_glm5_next_bad(const struct seam_glm5_next *m,
+                                       uint32_t from, uint32_t n,
+                                       uint32_t *layer);
+
 #endif

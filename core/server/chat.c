@@ -511,6 +511,12 @@ static int chat_engine_error(const struct seam_gen_info *info,
         return seam_api_fail(e, 504, "deadline_exceeded", NULL,
                              "the deadline passed after %u generated tokens",
                              info->n_generated);
+    /* Of the engine's message the client gets where it was, "plugin NAME, layer
+     * N", and not what may hold names of files. */
+    if (!strncmp(info->err.text, "plugin ", 7))
+        return seam_api_fail(e, 500, NULL, NULL,
+                             "the engine failed on this request: %.*s",
+                             (int)strcspn(info->err.text, ":"), info->err.text);
     return seam_api_fail(e, 500, NULL, NULL,
                          "the engine failed on this request");
 }
