@@ -10,12 +10,14 @@
 #include <string.h>
 
 #include "core/engine/pool.h"
+#include "kern.h"
 #include "plugins/common/kv_record.h"
 
 /* ---- Instruction sets ---------------------------------------------------- */
 
-static const char *const ISA[] = { "generic", "avx2", "avx512" };
-enum { N_ISA = 3 };
+static const char *const ISA[] = { "generic", "avx2", "avx512", "avx512vnni",
+                                   "amx" };
+enum { N_ISA = 5, FIRST_INTEGER = 3 };
 
 static bool runs(uint32_t isa)
 {
@@ -23,13 +25,22 @@ static bool runs(uint32_t isa)
     __builtin_cpu_init();
     if (isa == 1)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (isa == 2)
+    if (isa >= 2)
         return __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq");
+               __builtin_cpu_supports("avx512dq") &&
+               (isa == 2 || __builtin_cpu_supports("avx512vnni")) &&
+               (isa != 4 || kern_pick("amx"));
 #endif
     return isa == 0;
+}
+
+/* The last two add products of integer weights to the third, no more. */
+static bool matters(uint32_t isa, const struct world *w)
+{
+    return isa < FIRST_INTEGER || w->store == TH_GPTQ ||
+           w->expert_store == TH_GPTQ;
 }
 
 static uint32_t best(void)
@@ -95,7 +106,7 @@ static void all_oracles(const char *plugin, enum world_kind kind,
 {
     for (uint32_t i = 0; i < n; i++) {
         EACH_ISA(isa)
-        {
+        if (matters(isa, &w[i])) {
             struct world one = w[i];
             struct check c = check_of(plugin, &one, kind, config(isa, ""));
 
@@ -115,7 +126,7 @@ static void contract(const char *plugin, enum world_kind kind,
                      const struct world *w, uint32_t steps)
 {
     EACH_ISA(isa)
-    {
+    if (matters(isa, w)) {
         struct world one = *w;
         struct check c = check_of(plugin, &one, kind, config(isa, ""));
 

@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const ISA[] = { "generic", "avx2", "avx512" };
-enum { N_ISA = 3, VOCAB = 3000 };
+#include "kern.h"
+
+static const char *const ISA[] = { "generic", "avx2", "avx512", "avx512vnni",
+                                   "amx" };
+enum { N_ISA = 5, VOCAB = 3000 };
 
 static bool runs(uint32_t isa)
 {
@@ -17,11 +20,13 @@ static bool runs(uint32_t isa)
     __builtin_cpu_init();
     if (isa == 1)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (isa == 2)
+    if (isa >= 2)
         return __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq");
+               __builtin_cpu_supports("avx512dq") &&
+               (isa == 2 || __builtin_cpu_supports("avx512vnni")) &&
+               (isa != 4 || kern_pick("amx"));
 #endif
     return isa == 0;
 }
@@ -185,7 +190,7 @@ static void gemm_case(struct pair *t, enum th_store store, uint32_t m,
 
 Test(cpu, multiplies_as_its_reference_does)
 {
-    static const uint32_t ms[] = { 1, 2, 3, 4, 5, 7, 13, 49 };
+    static const uint32_t ms[] = { 1, 2, 3, 4, 5, 7, 13, 15, 16, 17, 49, 95 };
     static const struct {
         enum th_store store;
         uint32_t n, k;
@@ -193,7 +198,7 @@ Test(cpu, multiplies_as_its_reference_does)
         { TH_F32, 1, 1 },      { TH_F32, 37, 100 },  { TH_F16, 40, 67 },
         { TH_BF16, 16, 1024 }, { TH_BF16, 9, 1023 }, { TH_BF16, 33, 2100 },
         { TH_FP8, 140, 260 },  { TH_GPTQ, 8, 32 },   { TH_GPTQ, 160, 64 },
-        { TH_GPTQ, 264, 96 },
+        { TH_GPTQ, 264, 96 },  { TH_GPTQ, 24, 192 },
     };
 
     EACH_ISA(isa)

@@ -1,21 +1,24 @@
 /* Choosing a kernel table, describing weights, and cutting products into tasks
  * of about equal size. */
 #include "kern.h"
+#include "kern_fast.h"
 
 extern const struct kern kern_generic;
 #if defined(__x86_64__)
-extern const struct kern kern_avx2, kern_avx512;
+extern const struct kern kern_avx2, kern_avx512, kern_avx512vnni, kern_amx;
 #endif
 
 static bool runs_here(const struct kern *k)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (k == &kern_avx512)
+    if (k == &kern_avx512 || k == &kern_avx512vnni || k == &kern_amx)
         return __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq");
+               __builtin_cpu_supports("avx512dq") &&
+               (k == &kern_avx512 || __builtin_cpu_supports("avx512vnni")) &&
+               (k != &kern_amx || kern_amx_enable());
     if (k == &kern_avx2) /* every processor with AVX2 has F16C */
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
@@ -26,6 +29,8 @@ const struct kern *kern_pick(const char *want)
 {
     static const struct kern *const all[] = {
 #if defined(__x86_64__)
+        &kern_amx,
+        &kern_avx512vnni,
         &kern_avx512,
         &kern_avx2,
 #endif
@@ -56,7 +61,8 @@ int kern_configure(const struct seam_host *h, const struct seam_cfg *cfg,
     if (!*out)
         return plug_fail(err, SEAM_EDATA,
                          "%s config: isa is \"%.*s\", expected \"auto\" or one "
-                         "of generic, avx2, avx512 that this machine has",
+                         "of generic, avx2, avx512, avx512vnni, amx that "
+                         "this machine has",
                          plugin, (int)(s.n < 32 ? s.n : 32), s.p);
     return SEAM_OK;
 }
@@ -128,6 +134,25 @@ struct kern_mat kern_mat_rows(const struct kern_mat *m, uint32_t row0,
     return r;
 }
 
+struct kern_form kern_form(const struct kern *k, const struct kern_mat *w)
+{
+    struct kern_form f = { KERN_FLOATS, w->group_cols };
+    bool fits = k->fast && w->scale_dtype && w->group_cols >= 32 &&
+                KERN_OUTS % w->group_cols == 0 && w->k % w->group_cols == 0 &&
+                (w->scale_dtype == SEAM_F32 || w->scale_dtype == SEAM_F16 ||
+                 w->scale_dtype == SEAM_BF16);
+
+    if (fits && w->dtype == SEAM_I4)
+        f.kind = KERN_NIBBLES;
+    return f;
+}
+
+uint64_t kern_record(struct kern_form f, uint32_t k)
+{
+    return (kern_planes(f) * (uint64_t)k + 8 * (uint64_t)(k / f.group) + 63) &
+           ~(uint64_t)63;
+}
+
 bool kern_mat_plain(const struct kern_mat *m)
 {
     return !m->scale_dtype && (m->dtype == SEAM_F32 || m->dtype == SEAM_F16 ||
@@ -171,11 +196,25 @@ int kern_vector(const struct seam_host *h, const struct seam_model *m,
 
 /* ---- Tasks --------------------------------------------------------------- */
 
+/* Packed inputs of one pass; jobs with the same input share one. */
+enum { PACKS = 16, PACK_ROWS = 8 /* rows packed by one task */ };
+
+struct pack {
+    const float *x;
+    int64_t ldx;
+    uint32_t k, m;
+    struct kern_form f;
+    uint64_t stride;
+    char *rec;
+};
+
+/* A pass: the rows [r0, r0 + rows) of some jobs. */
 struct kern_work {
     const struct kern *k;
     const struct kern_job *job;
-    uint32_t n_jobs;
+    uint32_t n_jobs, r0, rows, n_packs;
     char *scratch;
+    struct pack pack[PACKS];
 };
 
 static uint32_t job_outs(const struct kern_job *j)
@@ -201,11 +240,19 @@ static uint32_t job_step(const struct kern_job *j)
     return step < 16 ? 16 : step > KERN_OUTS ? KERN_OUTS : step;
 }
 
-static uint32_t job_tasks(const struct kern_job *j)
+/* Rows of a job that the pass has. */
+static uint32_t job_rows(const struct kern_work *w, uint32_t m)
+{
+    uint32_t left = m > w->r0 ? m - w->r0 : 0;
+
+    return left < w->rows ? left : w->rows;
+}
+
+static uint32_t job_tasks(const struct kern_work *w, const struct kern_job *j)
 {
     uint32_t step = job_step(j);
 
-    return j->m ? (job_outs(j) + step - 1) / step : 0;
+    return job_rows(w, j->m) ? (job_outs(j) + step - 1) / step : 0;
 }
 
 static void job_across(const struct kern *k, const struct kern_job *j,
@@ -227,26 +274,15 @@ static void job_across(const struct kern *k, const struct kern_job *j,
     }
 }
 
-static void work_task(void *arg, uint32_t i, uint32_t worker)
+static void job_floats(const struct kern_work *w, const struct kern_job *j,
+                       uint32_t o0, uint32_t o1, void *scratch)
 {
-    struct kern_work *w = arg;
-    const struct kern_job *j = w->job;
-    uint32_t o0, o1, step;
+    uint32_t end = w->r0 + job_rows(w, j->m);
 
-    for (;; j++) {
-        uint32_t n = job_tasks(j);
-
-        if (i < n)
-            break;
-        i -= n;
-    }
-    step = job_step(j);
-    o0 = i * step;
-    o1 = job_outs(j) - o0 < step ? job_outs(j) : o0 + step;
-    for (uint32_t r = 0; r < j->m; r += KERN_ROWS) {
+    for (uint32_t r = w->r0; r < end; r += KERN_ROWS) {
         const float *x[KERN_ROWS];
         float *y[KERN_ROWS];
-        uint32_t m = j->m - r < KERN_ROWS ? j->m - r : KERN_ROWS;
+        uint32_t m = end - r < KERN_ROWS ? end - r : KERN_ROWS;
 
         for (uint32_t l = 0; l < m; l++) {
             x[l] = j->x + (int64_t)(r + l) * j->ldx;
@@ -255,21 +291,168 @@ static void work_task(void *arg, uint32_t i, uint32_t worker)
         if (j->across)
             job_across(w->k, j, o0, o1 - o0, x, m, y);
         else
-            w->k->dot(j->w, o0, o1, x, m, y, j->bias, j->add,
-                      w->scratch + (uint64_t)worker * KERN_SCRATCH);
+            w->k->dot(j->w, o0, o1, x, m, y, j->bias, j->add, scratch);
     }
+}
+
+static void job_packed(const struct kern_work *w, const struct kern_job *j,
+                       const struct pack *p, uint32_t o0, uint32_t o1,
+                       void *scratch)
+{
+    uint32_t n = job_rows(w, j->m);
+
+    for (uint32_t r = 0; r < n; r += FAST_ROWS)
+        w->k->fast->dot(j->w, o0, o1, p->rec + r * p->stride, p->stride,
+                        n - r < FAST_ROWS ? n - r : FAST_ROWS,
+                        j->y + (int64_t)(w->r0 + r) * j->ldy + o0, j->ldy,
+                        j->bias, j->add, scratch);
+}
+
+/* How the rows of a job are to be packed.  An input of which not even a block
+ * fits behind `room` bytes stays as it is. */
+static struct kern_form job_form(const struct kern *k, const struct kern_job *j,
+                                 uint64_t room)
+{
+    struct kern_form f = kern_form(k, j->w);
+
+    if (j->across || (f.kind && kern_record(f, j->w->k) * FAST_BLOCK > room))
+        f.kind = KERN_FLOATS;
+    return f;
+}
+
+static struct pack *pack_find(struct kern_work *w, const struct kern_job *j,
+                              struct kern_form f)
+{
+    for (uint32_t i = 0; i < w->n_packs; i++) {
+        struct pack *p = &w->pack[i];
+
+        if (p->x == j->x && p->ldx == j->ldx && p->k == j->w->k &&
+            p->f.kind == f.kind && p->f.group == f.group)
+            return p;
+    }
+    return NULL;
+}
+
+static void work_task(void *arg, uint32_t i, uint32_t worker)
+{
+    struct kern_work *w = arg;
+    const struct kern_job *j = w->job;
+    char *scratch = w->scratch + (uint64_t)worker * KERN_OWN;
+    struct kern_form f;
+    uint32_t o0, o1, step;
+
+    for (;; j++) {
+        uint32_t n = job_tasks(w, j);
+
+        if (i < n)
+            break;
+        i -= n;
+    }
+    step = job_step(j);
+    o0 = i * step;
+    o1 = job_outs(j) - o0 < step ? job_outs(j) : o0 + step;
+    f = job_form(w->k, j, UINT64_MAX);
+    if (f.kind && pack_find(w, j, f))
+        job_packed(w, j, pack_find(w, j, f), o0, o1, scratch);
+    else
+        job_floats(w, j, o0, o1, scratch);
+}
+
+static uint32_t pack_tasks(const struct kern_work *w, const struct pack *p)
+{
+    return (job_rows(w, p->m) + PACK_ROWS - 1) / PACK_ROWS;
+}
+
+static void pack_task(void *arg, uint32_t i, uint32_t worker)
+{
+    const struct kern_work *w = arg;
+    const struct pack *p = w->pack;
+    uint32_t end;
+
+    (void)worker;
+    for (; i >= pack_tasks(w, p); p++)
+        i -= pack_tasks(w, p);
+    end = job_rows(w, p->m);
+    end = end - i * PACK_ROWS < PACK_ROWS ? end : (i + 1) * PACK_ROWS;
+    for (uint32_t r = i * PACK_ROWS; r < end; r++)
+        w->k->fast->pack(p->x + (int64_t)(w->r0 + r) * p->ldx, p->f, p->k, 0,
+                         p->k, p->rec + r * p->stride);
+}
+
+/* The inputs of as many jobs as there is room for; w->n_jobs becomes their
+ * number, w->rows the rows that one pass can take. */
+static void work_plan(struct kern_work *w, uint32_t n_jobs, char *room,
+                      uint64_t bytes)
+{
+    uint64_t sum = 0, at = 0;
+    uint32_t n = 0;
+
+    w->n_packs = 0;
+    for (; n < n_jobs; n++) {
+        const struct kern_job *j = &w->job[n];
+        struct kern_form f = job_form(w->k, j, bytes);
+        struct pack *p = f.kind ? pack_find(w, j, f) : NULL;
+        uint64_t stride = f.kind ? kern_record(f, j->w->k) : 0;
+
+        if (p)
+            p->m = p->m > j->m ? p->m : j->m;
+        if (p || !f.kind || !j->m)
+            continue;
+        if (w->n_packs == PACKS || (sum + stride) * FAST_BLOCK > bytes)
+            break;
+        w->pack[w->n_packs++] = (struct pack){
+            j->x, j->ldx, j->w->k, j->m, f, stride, NULL,
+        };
+        sum += stride;
+    }
+    w->n_jobs = n;
+    w->rows = UINT32_MAX;
+    if (!w->n_packs)
+        return;
+    w->rows = (uint32_t)(bytes / sum) & ~(FAST_BLOCK - 1u);
+    for (uint32_t i = 0; i < w->n_packs; i++) {
+        w->pack[i].rec = room + at;
+        at += w->pack[i].stride * w->rows;
+    }
+}
+
+/* One pass; returns the number of tasks, 0 when no rows are left. */
+static uint32_t work_pass(struct kern_work *w, const struct seam_host *h)
+{
+    uint32_t n = 0, n_packs = 0;
+    uint64_t work = 0;
+
+    for (uint32_t i = 0; i < w->n_jobs; i++)
+        n += job_tasks(w, &w->job[i]);
+    for (uint32_t i = 0; n && i < w->n_packs; i++) {
+        n_packs += pack_tasks(w, &w->pack[i]);
+        work += (uint64_t)job_rows(w, w->pack[i].m) * w->pack[i].k;
+    }
+    if (work > 1 << 14)
+        h->parallel_for(h->ctx, n_packs, pack_task, w);
+    else
+        for (uint32_t i = 0; i < n_packs; i++)
+            pack_task(w, i, 0);
+    if (n)
+        h->parallel_for(h->ctx, n, work_task, w);
+    return n;
 }
 
 void kern_run(const struct kern *k, const struct seam_host *h,
               const struct kern_job *job, uint32_t n_jobs, void *scratch)
 {
-    struct kern_work w = { k, job, n_jobs, scratch };
-    uint32_t n = 0;
+    uint32_t workers = h->n_workers ? h->n_workers : 1;
+    uint64_t room = (uint64_t)workers * (KERN_SCRATCH - KERN_OWN);
+    struct kern_work w = { .k = k, .job = job, .scratch = scratch };
 
-    for (uint32_t i = 0; i < n_jobs; i++)
-        n += job_tasks(&job[i]);
-    if (n)
-        h->parallel_for(h->ctx, n, work_task, &w);
+    while (n_jobs) {
+        work_plan(&w, n_jobs, (char *)scratch + (uint64_t)workers * KERN_OWN,
+                  room);
+        for (w.r0 = 0; work_pass(&w, h) && w.rows < UINT32_MAX;)
+            w.r0 += w.rows;
+        w.job += w.n_jobs;
+        n_jobs -= w.n_jobs;
+    }
 }
 
 void kern_rms(const struct kern *k, const float *x, const void *w,

@@ -16,8 +16,10 @@
 #define KERN_ROWS 96
 /* Outputs that one call of dot takes. */
 #define KERN_OUTS 256
-/* Scratch of one worker, 64-byte aligned. */
-#define KERN_SCRATCH (1u << 19)
+/* Scratch of one worker, 64-byte aligned: what dot needs, and behind that of
+ * all workers room for packed rows. */
+#define KERN_OWN     (1u << 19)
+#define KERN_SCRATCH (3u << 19)
 
 /* A linear layer [n, k] as it is stored. */
 struct kern_mat {
@@ -34,14 +36,33 @@ struct kern_mat {
         *zero; /* GPTQ; NULL: every zero point is 8            */
 };
 
+/* How rows of x must be packed for the integer products of a weight. */
+enum {
+    KERN_FLOATS = 0,  /* no integer product: rows as they are                */
+    KERN_NIBBLES = 1, /* for GPTQ                                            */
+    KERN_BYTES = 2    /* for I8 rows with a scale per group                  */
+};
+struct kern_form {
+    uint32_t kind, group; /* inputs that share a scale                       */
+};
+
+/* Planes of 8 bits that a packed row has. */
+static inline uint32_t kern_planes(struct kern_form f)
+{
+    return f.kind == KERN_NIBBLES ? 3 : 2;
+}
+
+struct kern_fast; /* kern_fast.h */
+
 struct kern {
     const char *name;
+    const struct kern_fast *fast; /* integer products, or NULL               */
     uint32_t lanes;
 
     /* y[r][o] = (add ? y[r][o] : 0) + sum_i w[o][i] x[r][i] + bias[o] for the
      * outputs o in [o0, o1), at most KERN_OUTS, o0 a multiple of 16, and m rows,
      * at most KERN_ROWS.  y[r] points to output o0, bias (or NULL) to output 0.
-     * scratch is KERN_SCRATCH bytes. */
+     * scratch is KERN_OWN bytes. */
     void (*dot)(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                 const float *const *x, uint32_t m, float *const *y,
                 const float *bias, bool add, void *scratch);
@@ -105,7 +126,8 @@ struct kern {
 #define KERN_STREAMS 8
 
 /* The best table for this machine, or the one named: "auto", "generic",
- * "avx2", "avx512".  NULL: unknown, or this machine cannot run it. */
+ * "avx2", "avx512", "avx512vnni", "amx".  NULL: unknown, or this machine cannot
+ * run it. */
 const struct kern *kern_pick(const char *want);
 
 /* The table that the key "isa" of a plugin's configuration asks for; absent
@@ -123,6 +145,11 @@ struct kern_mat kern_mat_rows(const struct kern_mat *m, uint32_t row0,
                               uint32_t n);
 /* True when its rows can be given to dot_rows and mix_rows. */
 bool kern_mat_plain(const struct kern_mat *m);
+
+/* How rows of x are to be packed for fast->dot; KERN_FLOATS: w is not for it. */
+struct kern_form kern_form(const struct kern *k, const struct kern_mat *w);
+/* Bytes of a packed row of k inputs, a multiple of 64. */
+uint64_t kern_record(struct kern_form f, uint32_t k);
 
 /* plug_weight and kern_mat_init in one. */
 int kern_weight(const struct seam_host *h, const struct seam_model *m,

@@ -1035,25 +1035,29 @@ _Static_assert((PANEL_N * CHUNK_K + KERN_ROWS * PANEL_N * L) * 4 <=
 _Static_assert((GPTQ_MAX + KERN_ROWS + GPTQ_R) * 2 * L * 4 <= KERN_SCRATCH,
                "gptq_many's scratch");
 
-const struct kern KERN_TABLE = {
-    .name = KERN_NAME,
-    .lanes = L,
-    .dot = k_dot,
-    .dot_rows = k_dot_rows,
-    .mix_rows = k_mix_rows,
-    .sum_squares = k_sum_squares,
-    .sum = k_sum,
-    .scale = k_scale,
-    .add = k_add,
-    .axpy = k_axpy,
-    .glu = k_glu,
-    .max = k_max,
-    .exp_sum = k_exp_sum,
-    .widen = k_widen,
-    .streams_mix = k_streams_mix,
-    .streams_read = k_streams_read,
-    .conv = k_conv,
-    .decay = k_decay,
-    .delta = k_delta,
-    .gated = k_gated,
-};
+/* The table, for a name and the integer products that go with it. */
+// clang-format off
+#define KERN_INIT(name_, fast_) \
+    { .name = (name_), .fast = (fast_), \
+      .lanes = L, \
+      .dot = k_dot, \
+      .dot_rows = k_dot_rows, \
+      .mix_rows = k_mix_rows, \
+      .sum_squares = k_sum_squares, \
+      .sum = k_sum, \
+      .scale = k_scale, \
+      .add = k_add, \
+      .axpy = k_axpy, \
+      .glu = k_glu, \
+      .max = k_max, \
+      .exp_sum = k_exp_sum, \
+      .widen = k_widen, \
+      .streams_mix = k_streams_mix, \
+      .streams_read = k_streams_read, \
+      .conv = k_conv, \
+      .decay = k_decay, \
+      .delta = k_delta, \
+      .gated = k_gated }
+// clang-format on
+
+const struct kern KERN_TABLE = KERN_INIT(KERN_NAME, NULL);

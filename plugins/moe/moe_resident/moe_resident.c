@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kern.h"
+#include "kern_fast.h"
 
 static const struct seam_host *host;
 
@@ -21,8 +21,17 @@ enum {
     FEW_ROWS = 8       /* rows routed by one task                          */
 };
 
-/* Per worker: the kernels' scratch, then [2][KERN_ROWS][KERN_OUTS] floats. */
-#define WORKER_BYTES (KERN_SCRATCH + 2 * KERN_ROWS * KERN_OUTS * 4)
+/* Rows of one product; those of packed rows must not be fewer. */
+#define ROWS FAST_ROWS
+_Static_assert(KERN_ROWS <= FAST_ROWS, "rows of a product");
+
+/* Per worker: the kernels' scratch, then [2][ROWS][KERN_OUTS] floats, then
+ * packed rows of one expert. */
+#define GATHER_BYTES (1u << 19)
+#define WORKER_FIXED (KERN_SCRATCH + 2 * ROWS * KERN_OUTS * 4)
+
+/* Routed experts and the shared one may be stored differently. */
+enum { ROUTED, SHARED, SIDES };
 
 /* gate_proj, up_proj [ff, d] and down_proj [d, ff] of one SwiGLU. */
 struct mlp {
@@ -34,6 +43,8 @@ struct layer {
     float *bias;            /* [n_experts] for the choice alone              */
     struct mlp *expert;     /* [n_experts], then the shared one, which is
                                n_shared * ff wide                            */
+    /* How rows of x and inner activations are packed for the products. */
+    struct kern_form outer[SIDES], inner[SIDES];
 };
 
 struct moe {
@@ -43,7 +54,12 @@ struct moe {
     bool norm_topk;
     float scale, limit; /* limit 0: no clamp                                 */
     struct layer *layer;
-    char *scratch; /* [n_workers] of WORKER_BYTES                       */
+    char *scratch; /* [n_workers] of worker_bytes                       */
+    uint64_t worker_bytes;
+    /* Of the layers: the largest packed row; whether inner activations of some
+     * stay floats. */
+    uint64_t outer_bytes[SIDES], inner_bytes[SIDES];
+    bool floats;
     void (*sink)(void *, uint32_t, const char *, const struct seam_tensor *);
     void *sink_ctx;
 };
@@ -61,6 +77,8 @@ struct work {
     uint32_t *row;   /* [T * (top_k + 1)] of a pair                          */
     float *share;    /* [T * (top_k + 1)]                                    */
     float *inner;    /* [T * top_k][ff], then [T][n_shared * ff]             */
+    char *x_rec[SIDES];     /* [T] packed rows of x                          */
+    char *inner_rec[SIDES]; /* [T * top_k] and [T] packed inner activations  */
     /* of this call */
     const struct moe *m;
     const struct layer *l;
@@ -83,7 +101,14 @@ static uint64_t work_layout(const struct moe *m, void *ws, struct work *s)
     s->row = plug_take(&a, t * (m->top_k + 1), sizeof *s->row);
     s->share = plug_take(&a, t * (m->top_k + 1), sizeof *s->share);
     s->inner =
-        plug_take(&a, t * m->ff * (m->top_k + m->n_shared), sizeof *s->inner);
+        plug_take(&a, m->floats ? t * m->ff * (m->top_k + m->n_shared) : 0,
+                  sizeof *s->inner);
+    for (uint32_t i = 0; i < SIDES; i++) {
+        uint64_t pairs = i == ROUTED ? t * m->top_k : t;
+
+        s->x_rec[i] = plug_take(&a, t + FAST_BLOCK, m->outer_bytes[i]);
+        s->inner_rec[i] = plug_take(&a, pairs + FAST_BLOCK, m->inner_bytes[i]);
+    }
     return a.used;
 }
 
@@ -139,6 +164,24 @@ static void drop_groups(const struct moe *m, float *choice)
             choice[e] = -INFINITY;
 }
 
+/* True when the shared expert takes the packed rows of the routed ones. */
+static bool same_rows(const struct layer *l)
+{
+    return l->outer[ROUTED].kind == l->outer[SHARED].kind &&
+           l->outer[ROUTED].group == l->outer[SHARED].group;
+}
+
+static void pack_row(const struct work *s, uint32_t r)
+{
+    for (uint32_t i = 0; i < SIDES; i++) {
+        struct kern_form f = s->l->outer[i];
+
+        if (f.kind && !(i == SHARED && same_rows(s->l)))
+            s->m->k->fast->pack(plug_row(s->x, r), f, s->m->d, 0, s->m->d,
+                                s->x_rec[i] + r * kern_record(f, s->m->d));
+    }
+}
+
 /* 5.2 for some rows: logits to experts and weights. */
 static void route_task(void *arg, uint32_t t, uint32_t worker)
 {
@@ -159,6 +202,7 @@ static void route_task(void *arg, uint32_t t, uint32_t worker)
                 index[k] = -1;
             continue;
         }
+        pack_row(s, r);
         for (uint32_t e = 0; e < m->n_experts; e++)
             choice[e] = 1 / (1 + expf(-logit[e])) + s->l->bias[e];
         if (m->topk_group < m->n_group)
@@ -238,17 +282,73 @@ static float *inner_of(const struct work *s, uint32_t e, uint32_t i)
            (uint64_t)(i - routed_pairs) * m->ff * m->n_shared;
 }
 
+/* Packed rows of x for n pairs from i on, one behind the other: where they are,
+ * or gathered into buf. */
+static const char *gather(const struct work *s, uint32_t side, uint32_t i,
+                          uint32_t n, uint64_t stride, char *buf)
+{
+    const char *rec =
+        s->x_rec[side == SHARED && same_rows(s->l) ? ROUTED : side];
+
+    if (s->row[i + n - 1] - s->row[i] == n - 1)
+        return rec + s->row[i] * stride;
+    for (uint32_t r = 0; r < n; r++)
+        memcpy(buf + r * stride, rec + s->row[i + r] * stride, stride);
+    return buf;
+}
+
+/* gate and up for n pairs from i on: [n][KERN_OUTS] each. */
+static void inner_products(const struct work *s, const struct mlp *w,
+                           uint32_t side, uint32_t o0, uint32_t o1, uint32_t i,
+                           uint32_t n, float *gate, float *up, char *scratch)
+{
+    const struct kern *k = s->m->k;
+    struct kern_form f = s->l->outer[side];
+    uint64_t stride = f.kind ? kern_record(f, s->m->d) : 0;
+    const float *x[KERN_ROWS];
+    float *g[KERN_ROWS], *u[KERN_ROWS];
+
+    if (f.kind) {
+        const char *rec = gather(s, side, i, n, stride, scratch + WORKER_FIXED);
+
+        k->fast->dot(&w->gate, o0, o1, rec, stride, n, gate, KERN_OUTS, NULL,
+                     false, scratch);
+        k->fast->dot(&w->up, o0, o1, rec, stride, n, up, KERN_OUTS, NULL, false,
+                     scratch);
+        return;
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        x[r] = plug_row(s->x, s->row[i + r]);
+        g[r] = gate + r * KERN_OUTS;
+        u[r] = up + r * KERN_OUTS;
+    }
+    k->dot(&w->gate, o0, o1, x, n, g, NULL, false, scratch);
+    k->dot(&w->up, o0, o1, x, n, u, NULL, false, scratch);
+}
+
+/* Pairs of one expert that a product takes at once; of packed rows as many as
+ * can be gathered. */
+static uint32_t rows_at_once(const struct work *s, struct kern_form f)
+{
+    uint64_t n =
+        f.kind ? (s->m->worker_bytes - WORKER_FIXED) / kern_record(f, s->m->d)
+               : KERN_ROWS;
+
+    return n < ROWS ? (uint32_t)n & ~(FAST_BLOCK - 1u) : ROWS;
+}
+
 /* 5.1, up to down_proj: SLICE inner activations of one expert for all its
  * rows. */
 static void inner_task(void *arg, uint32_t t, uint32_t worker)
 {
     const struct work *s = arg;
     const struct moe *m = s->m;
-    char *scratch = m->scratch + (uint64_t)worker * WORKER_BYTES;
+    char *scratch = m->scratch + worker * m->worker_bytes;
     float *gate = (float *)(scratch + KERN_SCRATCH);
-    float *up = gate + KERN_ROWS * KERN_OUTS;
-    uint32_t e, o0, o1;
+    float *up = gate + ROWS * KERN_OUTS;
+    uint32_t e, o0, o1, side, rows, first;
     const struct mlp *w;
+    struct kern_form f;
 
     for (uint32_t i = 0;; i++) {
         uint32_t parts;
@@ -260,25 +360,56 @@ static void inner_task(void *arg, uint32_t t, uint32_t worker)
             break;
         t -= parts;
     }
+    side = e < m->n_experts ? ROUTED : SHARED;
+    first = side == ROUTED ? 0 : s->start[m->n_experts];
+    f = s->l->inner[side];
+    rows = rows_at_once(s, s->l->outer[side]);
     o0 = t * SLICE;
     o1 = w->gate.n - o0 < SLICE ? w->gate.n : o0 + SLICE;
-    for (uint32_t i = s->start[e]; i < s->start[e + 1]; i += KERN_ROWS) {
+    for (uint32_t i = s->start[e]; i < s->start[e + 1]; i += rows) {
         uint32_t left = s->start[e + 1] - i;
-        uint32_t n = left < KERN_ROWS ? left : KERN_ROWS;
-        const float *x[KERN_ROWS];
-        float *g[KERN_ROWS], *u[KERN_ROWS];
+        uint32_t n = left < rows ? left : rows;
 
+        inner_products(s, w, side, o0, o1, i, n, gate, up, scratch);
         for (uint32_t r = 0; r < n; r++) {
-            x[r] = plug_row(s->x, s->row[i + r]);
-            g[r] = gate + r * KERN_OUTS;
-            u[r] = up + r * KERN_OUTS;
+            float *g = gate + r * KERN_OUTS;
+            float *to = f.kind ? g : inner_of(s, e, i + r) + o0;
+
+            m->k->glu(g, up + r * KERN_OUTS, m->limit, o1 - o0, to);
+            if (f.kind)
+                m->k->fast->pack(g, f, w->down.k, o0, o1 - o0,
+                                 s->inner_rec[side] +
+                                     (i + r - first) *
+                                         kern_record(f, w->down.k));
         }
-        m->k->dot(&w->gate, o0, o1, x, n, g, NULL, false, scratch);
-        m->k->dot(&w->up, o0, o1, x, n, u, NULL, false, scratch);
-        for (uint32_t r = 0; r < n; r++)
-            m->k->glu(g[r], u[r], m->limit, o1 - o0,
-                      inner_of(s, e, i + r) + o0);
     }
+}
+
+/* Outputs [o0, o1) of down_proj for n pairs of expert e from i on. */
+static void down_products(const struct work *s, uint32_t e, uint32_t o0,
+                          uint32_t o1, uint32_t i, uint32_t n, float *tmp,
+                          char *scratch)
+{
+    const struct kern *k = s->m->k;
+    uint32_t side = e < s->m->n_experts ? ROUTED : SHARED;
+    uint32_t first = side == ROUTED ? 0 : s->start[s->m->n_experts];
+    const struct kern_mat *w = &s->l->expert[e].down;
+    struct kern_form f = s->l->inner[side];
+    const float *x[KERN_ROWS];
+    float *y[KERN_ROWS];
+
+    if (f.kind) {
+        uint64_t stride = kern_record(f, w->k);
+
+        k->fast->dot(w, o0, o1, s->inner_rec[side] + (i - first) * stride,
+                     stride, n, tmp, KERN_OUTS, NULL, false, scratch);
+        return;
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        x[r] = inner_of(s, e, i + r);
+        y[r] = tmp + r * KERN_OUTS;
+    }
+    k->dot(w, o0, o1, x, n, y, NULL, false, scratch);
 }
 
 /* A slice of output columns: every expert's share of it, experts ascending. */
@@ -286,7 +417,7 @@ static void down_task(void *arg, uint32_t t, uint32_t worker)
 {
     const struct work *s = arg;
     const struct moe *m = s->m;
-    char *scratch = m->scratch + (uint64_t)worker * WORKER_BYTES;
+    char *scratch = m->scratch + worker * m->worker_bytes;
     float *tmp = (float *)(scratch + KERN_SCRATCH);
     uint32_t o0 = t * s->slice;
     uint32_t o1 = m->d - o0 < s->slice ? m->d : o0 + s->slice;
@@ -295,25 +426,23 @@ static void down_task(void *arg, uint32_t t, uint32_t worker)
         memset((float *)plug_row(s->y, r) + o0, 0, (o1 - o0) * sizeof *tmp);
     for (uint32_t b = 0; b < s->n_busy; b++) {
         uint32_t e = s->busy[b];
-        const struct mlp *w = &s->l->expert[e];
+        bool packed = s->l->inner[e < m->n_experts ? ROUTED : SHARED].kind != 0;
+        uint32_t rows = packed ? ROWS : KERN_ROWS;
 
-        for (uint32_t i = s->start[e]; i < s->start[e + 1]; i += KERN_ROWS) {
+        for (uint32_t i = s->start[e]; i < s->start[e + 1]; i += rows) {
             uint32_t left = s->start[e + 1] - i;
-            uint32_t n = left < KERN_ROWS ? left : KERN_ROWS;
-            const float *x[KERN_ROWS];
-            float *y[KERN_ROWS];
+            uint32_t n = left < rows ? left : rows;
 
+            down_products(s, e, o0, o1, i, n, tmp, scratch);
             for (uint32_t r = 0; r < n; r++) {
-                x[r] = inner_of(s, e, i + r);
-                y[r] = e < m->n_experts
-                           ? tmp + r * KERN_OUTS
-                           : (float *)plug_row(s->y, s->row[i + r]) + o0;
+                float *y = (float *)plug_row(s->y, s->row[i + r]) + o0;
+                const float *v = tmp + r * KERN_OUTS;
+
+                if (e < m->n_experts)
+                    m->k->axpy(s->share[i + r], v, o1 - o0, y);
+                else
+                    m->k->add(y, v, o1 - o0, y);
             }
-            m->k->dot(&w->down, o0, o1, x, n, y, NULL, e == m->n_experts,
-                      scratch);
-            for (uint32_t r = 0; e < m->n_experts && r < n; r++)
-                m->k->axpy(s->share[i + r], y[r], o1 - o0,
-                           (float *)plug_row(s->y, s->row[i + r]) + o0);
         }
     }
 }
@@ -486,6 +615,52 @@ static int read_mlp(struct mlp *w, const struct moe *m,
     return rc;
 }
 
+/* The form that all the products want, or KERN_FLOATS when they differ. */
+static struct kern_form form_of(const struct kern *k, const struct mlp *w,
+                                uint32_t n, bool down)
+{
+    struct kern_form f = kern_form(k, down ? &w->down : &w->gate);
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct kern_mat *t[2] = { &w[i].gate, &w[i].up };
+
+        for (uint32_t j = 0; j < 2; j++) {
+            struct kern_form g = kern_form(k, down ? &w[i].down : t[j]);
+
+            if (g.kind != f.kind || g.group != f.group)
+                f.kind = KERN_FLOATS;
+        }
+    }
+    return f;
+}
+
+/* How the layer's products want their rows, and what that asks of m. */
+static void plan_layer(struct moe *m, struct layer *l)
+{
+    for (uint32_t i = 0; i < SIDES; i++) {
+        const struct mlp *w = &l->expert[i == ROUTED ? 0 : m->n_experts];
+        uint32_t n = i == ROUTED ? m->n_experts : 1;
+        uint64_t bytes;
+
+        if (i == SHARED && !m->n_shared)
+            break;
+        l->outer[i] = form_of(m->k, w, n, false);
+        l->inner[i] = form_of(m->k, w, n, true);
+        if (l->outer[i].kind) {
+            bytes = kern_record(l->outer[i], m->d);
+            if (bytes > m->outer_bytes[i])
+                m->outer_bytes[i] = bytes;
+        }
+        if (l->inner[i].kind) {
+            bytes = kern_record(l->inner[i], w->down.k);
+            if (bytes > m->inner_bytes[i])
+                m->inner_bytes[i] = bytes;
+        } else {
+            m->floats = true;
+        }
+    }
+}
+
 static int read_layer(struct layer *l, const struct moe *m,
                       const struct seam_create *c, uint32_t layer,
                       struct seam_error *err)
@@ -526,6 +701,7 @@ static void moe_destroy(void *self)
 static int moe_create(const struct seam_create *c, void **self,
                       struct seam_error *err)
 {
+    uint64_t most;
     struct moe *m;
     int rc;
 
@@ -542,8 +718,7 @@ static int moe_create(const struct seam_create *c, void **self,
     if (rc)
         goto out;
     m->layer = plug_zalloc(host, c->n_layers, sizeof *m->layer);
-    m->scratch = plug_zalloc(host, m->n_workers, WORKER_BYTES);
-    if (!m->layer || !m->scratch)
+    if (!m->layer)
         goto no_memory;
     m->n_layers = c->n_layers;
     for (uint32_t i = 0; i < c->n_layers; i++) {
@@ -556,7 +731,17 @@ static int moe_create(const struct seam_create *c, void **self,
         rc = read_layer(l, m, c, c->layer[i], err);
         if (rc)
             goto out;
+        plan_layer(m, l);
     }
+    most = m->outer_bytes[ROUTED] > m->outer_bytes[SHARED]
+               ? m->outer_bytes[ROUTED]
+               : m->outer_bytes[SHARED];
+    m->worker_bytes =
+        WORKER_FIXED +
+        (most * FAST_BLOCK > GATHER_BYTES ? most * FAST_BLOCK : GATHER_BYTES);
+    m->scratch = plug_zalloc(host, m->n_workers, m->worker_bytes);
+    if (!m->scratch)
+        goto no_memory;
     *self = m;
     return SEAM_OK;
 

@@ -1,0 +1,75 @@
+/* Products of integer weights in integer arithmetic, for processors that have
+ * instructions for it; one table per instruction set.
+ *
+ * Each group of a row of x becomes fixed point of 16 to 22 bits times one scale,
+ * cut into planes of 8 bits: v = 65536 h + 256 m + l for int4 weights, whose
+ * products leave room for it, and v = 256 m + l for 8 bits.  A group's product
+ * with the weights is then an exact integer,
+ * whatever instructions compute it and in whatever order, and the groups are
+ * added up in F32 in ascending order.  So a row's result depends neither on the
+ * rows beside it nor on the table. */
+#ifndef SEAM_KERN_FAST_H
+#define SEAM_KERN_FAST_H
+
+#include "kern.h"
+
+/* Rows that one call of dot takes. */
+#define FAST_ROWS 128
+/* Rows of records that must be readable behind the first: the tiles read whole
+ * blocks. */
+#define FAST_BLOCK 16
+
+/* A packed row: l [k], m [k], of nibbles h [k], scale [k / group] F32, sum
+ * [k / group] I32, where sum is that of v.  Nibbles have the eight inputs of a
+ * word in the order 0, 2, 4, 6, 1, 3, 5, 7, in which two shifts take the word
+ * apart. */
+struct fast_row {
+    const int8_t *l, *m, *h;
+    const float *scale;
+    const int32_t *sum;
+};
+
+static inline struct fast_row fast_row(const void *rec, struct kern_form f,
+                                       uint32_t k)
+{
+    const int8_t *p = rec, *q = p + kern_planes(f) * (uint64_t)k;
+    const float *s = (const float *)q;
+
+    return (struct fast_row){ p, p + k, q - k, s,
+                              (const int32_t *)(s + k / f.group) };
+}
+
+struct kern_fast {
+    /* Pack x[0, n) as the inputs [k0, k0 + n) of a row; both are multiples of
+     * the group. */
+    void (*pack)(const float *x, struct kern_form f, uint32_t k, uint32_t k0,
+                 uint32_t n, void *rec);
+
+    /* y[r][o] (+)= sum_i w[o][i] x[r][i] + bias[o], as kern.dot: at most
+     * KERN_OUTS outputs and FAST_ROWS rows; y is [m][ldy] from output o0 on,
+     * rec the first of m records that lie `stride` bytes apart, with room for a
+     * multiple of FAST_BLOCK records.  scratch is FAST_SCRATCH bytes. */
+    void (*dot)(const struct kern_mat *w, uint32_t o0, uint32_t o1,
+                const void *rec, uint64_t stride, uint32_t m, float *y,
+                int64_t ldy, const float *bias, bool add, void *scratch);
+};
+
+/* Totals of FAST_ROWS rows by 32 outputs, six tiles of sums, a group of
+ * unpacked weights by 32 outputs. */
+#define FAST_SCRATCH (FAST_ROWS * 32 * 4 + 6 * 1024 + KERN_OUTS * 32)
+_Static_assert(FAST_SCRATCH <= KERN_OWN, "scratch of a worker");
+
+extern const struct kern_fast kern_fast_vnni, kern_fast_amx;
+
+/* What vnni computes when a call is too small for tiles. */
+void kern_vnni_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
+                   const void *rec, uint64_t stride, uint32_t m, float *y,
+                   int64_t ldy, const float *bias, bool add, void *scratch);
+void kern_vnni_pack(const float *x, struct kern_form f, uint32_t k, uint32_t k0,
+                    uint32_t n, void *rec);
+
+/* True when the processor has tiles for 8-bit integers and bfloat16 and the
+ * system lets this process use them. */
+bool kern_amx_enable(void);
+
+#endif

@@ -1,0 +1,280 @@
+/* Integer products with AVX-512 VNNI. */
+#include "kern_fast.h"
+
+#include <immintrin.h>
+#include <math.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define AHEAD  16 /* rows of int4 words that are fetched ahead              */
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* ---- Packing ------------------------------------------------------------- */
+
+/* The largest value: of two planes, and of three such that a group's product
+ * with numbers up to 16 fits 32 bits. */
+static float value_max(struct kern_form f)
+{
+    return f.kind == KERN_NIBBLES ? (float)((1u << 27) / f.group - 1) : 32639;
+}
+
+void kern_vnni_pack(const float *x, struct kern_form f, uint32_t k, uint32_t k0,
+                    uint32_t n, void *rec)
+{
+    struct fast_row row = fast_row(rec, f, k);
+    const __m512i half = _mm512_set1_epi32(128);
+    const float most = value_max(f);
+    const __m512i swap =
+        _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    const __m512i bits = _mm512_set1_epi32(INT32_MAX);
+
+    for (uint32_t i = 0; i < n; i += f.group) {
+        __m512i top = _mm512_setzero_si512(), sum = top;
+        float scale = NAN, inv = 0, max;
+        int32_t top_bits;
+
+        /* As integers, since a number that is none must not get lost. */
+        for (uint32_t j = 0; j < f.group; j += 16) {
+            __m512i v = _mm512_loadu_si512(x + i + j);
+
+            top = _mm512_max_epi32(top, _mm512_and_si512(v, bits));
+        }
+        top_bits = _mm512_reduce_max_epi32(top);
+        memcpy(&max, &top_bits, sizeof max);
+        if (isfinite(max)) {
+            scale = max > 1e-30f ? max / most : 0;
+            inv = max > 1e-30f ? most / max : 0;
+        }
+        for (uint32_t j = 0; j < f.group; j += 16) {
+            __m512 v = _mm512_loadu_ps(x + i + j);
+            __m512i q;
+            uint32_t at = k0 + i + j;
+
+            v = _mm512_mul_ps(v, _mm512_set1_ps(inv));
+            q = isfinite(max) ? _mm512_cvtps_epi32(v) : _mm512_setzero_si512();
+            sum = _mm512_add_epi32(sum, q);
+            if (f.kind == KERN_NIBBLES)
+                q = _mm512_permutexvar_epi32(swap, q);
+            _mm_storeu_si128((__m128i *)(row.l + at), _mm512_cvtepi32_epi8(q));
+            q = _mm512_srai_epi32(_mm512_add_epi32(q, half), 8);
+            _mm_storeu_si128((__m128i *)(row.m + at), _mm512_cvtepi32_epi8(q));
+            if (f.kind != KERN_NIBBLES)
+                continue;
+            q = _mm512_srai_epi32(_mm512_add_epi32(q, half), 8);
+            _mm_storeu_si128((__m128i *)(row.h + at), _mm512_cvtepi32_epi8(q));
+        }
+        ((float *)row.scale)[(k0 + i) / f.group] = scale;
+        ((int32_t *)row.sum)[(k0 + i) / f.group] = _mm512_reduce_add_epi32(sum);
+    }
+}
+
+/* ---- What all have in common --------------------------------------------- */
+
+INLINE __mmask16 lanes(uint32_t n)
+{
+    return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
+}
+
+INLINE __m512 scales(const struct kern_mat *w, uint64_t i, __mmask16 live)
+{
+    const uint16_t *h = (const uint16_t *)w->scale + i;
+
+    switch (w->scale_dtype) {
+    case SEAM_F16:
+        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(live, h));
+    case SEAM_BF16:
+        return _mm512_castsi512_ps(_mm512_slli_epi32(
+            _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(live, h)), 16));
+    default:
+        return _mm512_maskz_loadu_ps(live, (const float *)w->scale + i);
+    }
+}
+
+INLINE __m512i dp(__m512i acc, __m512i u, const int8_t *s)
+{
+    int32_t four;
+
+    memcpy(&four, s, sizeof four);
+    return _mm512_dpbusd_epi32(acc, u, _mm512_set1_epi32(four));
+}
+
+/* tot + integer * scale of x * scale of w: in all tables the same three
+ * roundings. */
+INLINE __m512 scaled(__m512i v, float xs, __m512 ws, __m512 tot)
+{
+    return _mm512_fmadd_ps(
+        _mm512_mul_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(xs)), ws, tot);
+}
+
+INLINE void put(float *y, __m512 v, const float *bias, bool add, __mmask16 live)
+{
+    if (bias)
+        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(live, bias));
+    if (add)
+        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(live, y));
+    _mm512_mask_storeu_ps(y, live, v);
+}
+
+/* ---- Nibbles ------------------------------------------------------------- */
+
+/* Zero points of 16 outputs from o on in group g. */
+static __attribute__((noinline)) __m512i zeros_of(const struct kern_mat *w,
+                                                  uint32_t g, uint32_t o)
+{
+    int32_t z[16] = { 0 };
+
+    for (uint32_t j = 0; j < 16 && o + j < w->n; j++) {
+        uint32_t word;
+
+        memcpy(&word, w->zero + 4 * ((uint64_t)g * (w->n / 8) + (o + j) / 8),
+               4);
+        z[j] = (int32_t)(word >> 4 * ((o + j) % 8) & 15) + 1;
+    }
+    return _mm512_loadu_si512(z);
+}
+
+/* mr rows by nu vectors of outputs from o on, of the last the lanes `last`. */
+INLINE void nibble_tile(uint32_t mr, uint32_t nu, const struct kern_mat *w,
+                        uint32_t o, __mmask16 last, const struct fast_row *x,
+                        __m512 *tot)
+{
+    const __m512i low = _mm512_set1_epi32(0x0f0f0f0f);
+    uint32_t gc = w->group_cols;
+    uint64_t ahead = (uint64_t)AHEAD * w->n * 4;
+
+    UNROLL
+    for (uint32_t j = 0; j < mr * nu; j++)
+        tot[j] = _mm512_setzero_ps();
+    for (uint32_t g = 0; g * gc < w->k; g++) {
+        __m512i h[8], m[8], l[8];
+
+        UNROLL
+        for (uint32_t u = 0; u < nu; u++) {
+            __m512i z =
+                w->zero ? zeros_of(w, g, o + 16 * u) : _mm512_set1_epi32(8);
+
+            UNROLL
+            for (uint32_t r = 0; r < mr; r++) {
+                h[r * nu + u] = _mm512_setzero_si512();
+                m[r * nu + u] = _mm512_setzero_si512();
+                l[r * nu + u] = _mm512_sub_epi32(
+                    _mm512_setzero_si512(),
+                    _mm512_mullo_epi32(z, _mm512_set1_epi32(x[r].sum[g])));
+            }
+        }
+        for (uint32_t k = g * gc; k < (g + 1) * gc; k += 8) {
+            const unsigned char *p = w->w + 4 * ((uint64_t)(k / 8) * w->n + o);
+
+            UNROLL
+            for (uint32_t u = 0; u < nu; u++) {
+                __m512i q = u + 1 < nu
+                                ? _mm512_loadu_si512(p + 64 * u)
+                                : _mm512_maskz_loadu_epi32(last, p + 64 * u);
+                __m512i even = _mm512_and_si512(q, low);
+                __m512i odd = _mm512_and_si512(_mm512_srli_epi32(q, 4), low);
+
+                /* Rows lie far apart: the hardware sees no stream in them. */
+                __builtin_prefetch(p + ahead + 64 * u);
+                UNROLL
+                for (uint32_t r = 0; r < mr; r++) {
+                    uint32_t j = r * nu + u;
+
+                    l[j] = dp(l[j], even, x[r].l + k);
+                    m[j] = dp(m[j], even, x[r].m + k);
+                    h[j] = dp(h[j], even, x[r].h + k);
+                    l[j] = dp(l[j], odd, x[r].l + k + 4);
+                    m[j] = dp(m[j], odd, x[r].m + k + 4);
+                    h[j] = dp(h[j], odd, x[r].h + k + 4);
+                }
+            }
+        }
+        UNROLL
+        for (uint32_t u = 0; u < nu; u++) {
+            __m512 s = scales(w, (uint64_t)g * w->n + o + 16 * u,
+                              u + 1 < nu ? 0xffff : last);
+
+            UNROLL
+            for (uint32_t r = 0; r < mr; r++) {
+                uint32_t j = r * nu + u;
+                __m512i v = _mm512_add_epi32(_mm512_slli_epi32(h[j], 8), m[j]);
+
+                v = _mm512_add_epi32(_mm512_slli_epi32(v, 8), l[j]);
+                tot[j] = scaled(v, x[r].scale[g], s, tot[j]);
+            }
+        }
+    }
+}
+
+/* Outputs [*o, o1), nu vectors at a time as long as they are whole or nu is 1,
+ * for live <= mr rows; the rows of x past live repeat the last. */
+INLINE void nibble_rows(uint32_t mr, uint32_t nu, const struct kern_mat *w,
+                        uint32_t *o, uint32_t o1, const struct fast_row *x,
+                        uint32_t live, float *y, int64_t ldy, const float *bias,
+                        bool add)
+{
+    __m512 tot[8];
+
+    for (; *o < o1 && (nu == 1 || o1 - *o >= 16 * nu); *o += 16 * nu) {
+        __mmask16 last = nu == 1 ? lanes(o1 - *o) : 0xffff;
+
+        nibble_tile(mr, nu, w, *o, last, x, tot);
+        for (uint32_t r = 0; r < live; r++)
+            for (uint32_t u = 0; u < nu; u++)
+                put(y + r * ldy + 16 * u, tot[r * nu + u],
+                    bias ? bias + *o + 16 * u : NULL, add,
+                    u + 1 < nu ? 0xffff : last);
+        y += 16 * nu;
+    }
+}
+
+enum { TILE_R = 4 };
+
+static void nibbles(const struct kern_mat *w, uint32_t o0, uint32_t o1,
+                    const void *rec, uint64_t stride, uint32_t m, float *y,
+                    int64_t ldy, const float *bias, bool add)
+{
+    struct kern_form f = { KERN_NIBBLES, w->group_cols };
+
+    for (uint32_t r = 0, mr; r < m; r += mr) {
+        struct fast_row x[TILE_R];
+        float *to = y + r * ldy;
+        uint32_t o = o0;
+
+        mr = m - r < TILE_R ? m - r : TILE_R;
+        for (uint32_t i = 0; i < TILE_R; i++)
+            x[i] = fast_row((const char *)rec +
+                                (r + (i < mr ? i : mr - 1)) * stride,
+                            f, w->k);
+#define ROWS(mr_, nu) \
+    nibble_rows(mr_, nu, w, &o, o1, x, mr, to + (o - o0), ldy, bias, add)
+        if (mr == 1) {
+            ROWS(1, 8);
+            ROWS(1, 4);
+            ROWS(1, 1);
+        } else if (mr == 2) {
+            ROWS(2, 4);
+            ROWS(2, 1);
+        } else {
+            ROWS(TILE_R, 2);
+            ROWS(TILE_R, 1);
+        }
+#undef ROWS
+    }
+}
+
+void kern_vnni_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
+                   const void *rec, uint64_t stride, uint32_t m, float *y,
+                   int64_t ldy, const float *bias, bool add, void *scratch)
+{
+    (void)scratch;
+    nibbles(w, o0, o1, rec, stride, m, y, ldy, bias, add);
+}
+
+const struct kern_fast kern_fast_vnni = {
+    .pack = kern_vnni_pack,
+    .dot = kern_vnni_dot,
+};
