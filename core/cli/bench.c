@@ -1,4 +1,5 @@
 /* seam bench: how fast the parts are, and the whole. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 
 #include "core/base/num.h"
 #include "core/bench/kind.h"
+#include "core/bench/load.h"
 #include "core/bench/make.h"
 #include "core/bench/model.h"
 #include "core/bench/shape.h"
@@ -19,6 +21,7 @@ static const char help[] =
     "  seam bench model [options]                   whole steps of a model\n"
     "  seam bench KIND [options]                    plugins of one kind: linear\n"
     "                        or sparse (attention), moe, backend, parser\n"
+    "  seam bench serve --url URL [options]         a running server\n"
     "\n"
     "  --shape S             real, mid, nano, a folder with a checkpoint, or\n"
     "                        a JSON file with keys of text_config; mid\n"
@@ -48,7 +51,22 @@ static const char help[] =
     "  --context N,N,...     tokens that stand before them; 0\n"
     "  --seqs N,N,...        sequences in a step; 1\n"
     "  --only TEXT           cases whose name holds that\n"
-    "  --run-ms N            a run repeats its call for so long; 50\n";
+    "  --run-ms N            a run repeats its call for so long; 50\n"
+    "\n"
+    "options of serve:\n"
+    "  --url URL             http://HOST:PORT\n"
+    "  --key KEY             one of server.api_keys\n"
+    "  --model NAME          the server's first\n"
+    "  --requests FILE       bodies of requests, one a line\n"
+    "  --mix chat|long|agent made-up ones instead; chat\n"
+    "  --concurrency N       requests at a time; 4, with --rate at most 256\n"
+    "  --rate R              arrivals a second, at random (Poisson)\n"
+    "  --count N             requests in all\n"
+    "  --duration S          none begins later; 30 without --count\n"
+    "  --max-tokens N        of every answer\n"
+    "  --timeout S           without a byte; 300\n"
+    "  --slo-ttft MS, --slo-tpot MS   bounds for goodput\n"
+    "  --seed N              other requests and arrivals; 1\n";
 
 struct cli_bench {
     struct seam_cli_opts common;
@@ -176,6 +194,100 @@ static int bench_versus(struct cli_bench *b, const char *value)
                ? seam_cli_fail(&err) + 1
                : 0;
 }
+
+/* ---- serve --------------------------------------------------------------- */
+
+static bool load_positive(const char *s, double *out)
+{
+    return seam_parse_f64(s, out) && *out > 0;
+}
+
+/* A flag of seam bench serve: 0, or the status of a usage error. */
+static int load_flag(struct seam_load_opts *o, const char *flag,
+                     const char *value)
+{
+    const struct {
+        const char *flag;
+        const char **text;
+        uint32_t *number;
+        double *real;
+    } known[] = {
+        { "--url", &o->url, NULL, NULL },
+        { "--key", &o->key, NULL, NULL },
+        { "--model", &o->model, NULL, NULL },
+        { "--requests", &o->requests, NULL, NULL },
+        { "--mix", &o->mix, NULL, NULL },
+        { "--json", &o->json, NULL, NULL },
+        { "--concurrency", NULL, &o->concurrency, NULL },
+        { "--count", NULL, &o->n_requests, NULL },
+        { "--max-tokens", NULL, &o->max_tokens, NULL },
+        { "--rate", NULL, NULL, &o->rate },
+        { "--duration", NULL, NULL, &o->duration_s },
+        { "--slo-ttft", NULL, NULL, &o->slo_ttft_ms },
+        { "--slo-tpot", NULL, NULL, &o->slo_tpot_ms },
+    };
+    double s;
+    bool ok = false;
+
+    if (!value)
+        return seam_cli_usage("bench serve", "expected a value after", flag);
+    if (!strcmp(flag, "--seed")) {
+        ok = seam_parse_u64(value, strlen(value), &o->seed);
+    } else if (!strcmp(flag, "--timeout")) {
+        ok = load_positive(value, &s) && s < 1e6;
+        o->timeout_ms = ok ? (uint32_t)(s * 1000) : 0;
+    } else {
+        size_t i = 0, n = sizeof known / sizeof *known;
+
+        while (i < n && strcmp(known[i].flag, flag))
+            i++;
+        if (i == n)
+            return seam_cli_usage("bench serve", "unknown argument", flag);
+        if (known[i].text) {
+            *known[i].text = value;
+            ok = true;
+        } else if (known[i].number) {
+            ok = bench_u32(value, known[i].number) && *known[i].number > 0;
+        } else {
+            ok = load_positive(value, known[i].real);
+        }
+    }
+    return ok ? 0
+              : seam_cli_usage("bench serve", "expected another value after",
+                               flag);
+}
+
+static int bench_serve(int argc, char **argv)
+{
+    struct seam_load_opts o = { .mix = "chat",
+                                .timeout_ms = 300000,
+                                .seed = 1 };
+    struct seam_error err;
+    int rc = 0;
+
+    for (int i = 0; i < argc && !rc; i += 2)
+        rc = load_flag(&o, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+    if (rc)
+        return rc;
+    if (!o.url)
+        return seam_cli_usage("bench serve", "expected an address, --url",
+                              "URL");
+    if (strcmp(o.mix, "chat") && strcmp(o.mix, "long") &&
+        strcmp(o.mix, "agent"))
+        return seam_cli_usage("bench serve",
+                              "expected chat, long or agent, not", o.mix);
+    if (!o.concurrency)
+        o.concurrency = o.rate > 0 ? 256 : 4;
+    if (o.concurrency > 4096)
+        return seam_cli_usage("bench serve", "expected at most 4096 for",
+                              "--concurrency");
+    if (!o.n_requests && !(o.duration_s > 0))
+        o.duration_s = 30;
+    signal(SIGPIPE, SIG_IGN);
+    return seam_bench_load_run(&o, &err) ? seam_cli_fail(&err) : 0;
+}
+
+/* ---- Arguments ----------------------------------------------------------- */
 
 static int bench_args(struct cli_bench *b, int argc, char **argv)
 {
@@ -545,6 +657,8 @@ int seam_cli_bench(int argc, char **argv)
         fputs(help, stderr);
         return 2;
     }
+    if (!strcmp(argv[0], "serve"))
+        return bench_serve(argc - 1, argv + 1);
     rc = bench_args(&b, argc - 1, argv + 1);
     if (!rc && !strcmp(argv[0], "make"))
         rc = bench_make(&b);

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -317,4 +318,88 @@ Test(bench, says_which_plugin_does_not_fit)
     says(SMALL(p.dir, "attention"), 2, NULL, "linear or sparse");
     says(SMALL(p.dir, "linear", "--tokens", "4,1"), 2, NULL, "--tokens");
     leave(&p);
+}
+
+/* A server and one measurement of it. */
+static void load(const struct place *p, const char *url, int status,
+                 const char *out, const char *const *more)
+{
+    const char *args[40] = {
+        "bench", "serve", "--url", url, "--json", p->json
+    };
+    size_t n = 6;
+
+    while (*more)
+        args[n++] = *more++;
+    says(args, status, out, NULL);
+}
+
+static void expect_load(const struct place *p, double ok, double failed)
+{
+    json_t *root = json_of(p->json);
+    const json_t *ttft = json_object_get(root, "ttft_ms");
+    const json_t *good = json_object_get(root, "goodput");
+
+    cr_expect_eq(number(root, "ok"), ok);
+    cr_expect_eq(number(root, "failed"), failed);
+    cr_expect_eq(number(ttft, "n"), ok);
+    cr_expect_gt(number(ttft, "p50"), 0);
+    cr_expect_leq(number(ttft, "p50"), number(ttft, "p99"));
+    cr_expect_leq(number(ttft, "p99"), number(ttft, "max"));
+    cr_expect_gt(number(root, "prompt_tokens"), 0);
+    cr_expect_gt(number(root, "completion_tokens"), 0);
+    cr_expect_geq(number(good, "share"), 0);
+    cr_expect_leq(number(good, "share"), 1);
+    json_decref(root);
+}
+
+Test(bench, loads_a_server)
+{
+    struct process server;
+    struct place p;
+    char url[64], file[96];
+    FILE *f;
+
+    enter(&p);
+    process_serve(&server, ARGS("--set", "engine.max_seqs=2"), url);
+    load(&p, url, 0, "TTFT",
+         ARGS("--count", "3", "--concurrency", "2", "--max-tokens", "4"));
+    expect_load(&p, 3, 0);
+    /* A bound that everything keeps, and arrivals at random. */
+    load(&p, url, 0, "100.0 % of all",
+         ARGS("--count", "2", "--rate", "100", "--concurrency", "2",
+              "--max-tokens", "3", "--slo-ttft", "1e7", "--slo-tpot", "1e7"));
+    expect_load(&p, 2, 0);
+    snprintf(file, sizeof file, "%s/requests.jsonl", p.dir);
+    f = fopen(file, "w");
+    cr_assert_not_null(f);
+    fputs("{\"prompt\": \"One\", \"max_tokens\": 3}\n\n"
+          "{\"messages\": 3}\n",
+          f);
+    fclose(f);
+    load(&p, url, 0, "failed 1 times: status 400",
+         ARGS("--count", "2", "--concurrency", "1", "--requests", file));
+    expect_load(&p, 1, 1);
+    f = fopen(file, "w");
+    fputs("{\"prompt\": \"One\"}\n{\"prompt\": }\n", f);
+    fclose(f);
+    says(ARGS("bench", "serve", "--url", url, "--requests", file), 1, NULL,
+         "requests.jsonl:2");
+    process_signal(&server, SIGTERM);
+    process_finish(&server);
+    process_release(&server);
+    says(ARGS("bench", "serve", "--url", url, "--count", "1"), 1, NULL,
+         "refused");
+    leave(&p);
+}
+
+Test(bench, refuses_loads_that_make_no_sense)
+{
+    says(ARGS("bench", "serve"), 2, NULL, "--url");
+    says(ARGS("bench", "serve", "--url", "https://h"), 1, NULL, "http://");
+    says(ARGS("bench", "serve", "--url", "http://h:0"), 1, NULL, "no port");
+    says(ARGS("bench", "serve", "--url", "http://h", "--rate", "0"), 2, NULL,
+         "--rate");
+    says(ARGS("bench", "serve", "--url", "http://h", "--mix", "x"), 2, NULL,
+         "chat, long or agent");
 }
