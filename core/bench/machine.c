@@ -1,6 +1,7 @@
 #include "core/bench/machine.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,6 +34,7 @@ struct seam_machine {
     read_slice *read;
     struct dot dot[SEAM_N_DOTS], *now;
     _Atomic uint64_t ops;
+    char name[64];
     _Atomic uint64_t sum; /* so that no read can be left out                  */
 };
 
@@ -392,6 +394,27 @@ static void touch_task(void *arg, uint32_t i, uint32_t worker)
     memset(m->mem + i * share, (int)i + 1, share);
 }
 
+static void machine_ask_name(struct seam_machine *m)
+{
+    static const char key[] = "model name";
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    char line[256];
+
+    snprintf(m->name, sizeof m->name, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        char *value = strchr(line, ':');
+
+        if (strncmp(line, key, sizeof key - 1) || !value)
+            continue;
+        value += 1 + strspn(value + 1, " ");
+        value[strcspn(value, "\n")] = 0;
+        snprintf(m->name, sizeof m->name, "%s", value);
+        break;
+    }
+    if (f)
+        fclose(f);
+}
+
 int seam_machine_new(struct seam_machine **out, struct seam_pool *pool,
                      uint64_t bytes, struct seam_error *err)
 {
@@ -405,6 +428,7 @@ int seam_machine_new(struct seam_machine **out, struct seam_pool *pool,
     m->bytes = bytes < least ? least : bytes;
     m->read = read_best();
     dots_choose(m->dot);
+    machine_ask_name(m);
     p = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
@@ -431,4 +455,9 @@ void seam_machine_free(struct seam_machine *m)
 uint32_t seam_machine_threads(const struct seam_machine *m)
 {
     return seam_pool_size(m->pool);
+}
+
+const char *seam_machine_name(const struct seam_machine *m)
+{
+    return m->name;
 }
