@@ -18,7 +18,11 @@
 
 static const struct seam_host *host;
 
-enum { MAX_CONV = 16, MAX_DIM = 512 };
+enum { MAX_CONV = 16, MAX_DIM = KERN_KEYS };
+enum {
+    PACK = 64,      /* floats between rows of packed columns                  */
+    FEW_TOKENS = 16 /* tokens of one call of delta                            */
+};
 enum { Q = 0, K = 1, V = 2 }; /* channels of the convolution, in this order  */
 
 struct layer {
@@ -40,6 +44,7 @@ struct kda {
     float lower_bound, eps;
     struct layer *layer;
     char *scratch; /* [n_workers] of KERN_SCRATCH bytes      */
+    float *pack;   /* [n_workers][dim][PACK] columns of a head's state        */
     struct seam_grant g;
 };
 
@@ -180,6 +185,52 @@ static void unit(const struct kern *k, float *v, uint32_t n, float scale)
     k->scale(v, scale / sqrtf(k->sum_squares(v, n) + 1e-6f), NULL, 0, n, v);
 }
 
+/* 3.4 for the value columns [e, e + nv); where values were, outputs are.  Of
+ * many tokens only the last leaves its state: these walk a copy of the columns,
+ * packed because the rows of a head lie a power of two apart and would displace
+ * each other in the cache. */
+static void delta_columns(const struct head *p, uint32_t worker, uint32_t e,
+                          uint32_t nv)
+{
+    const struct work *s = p->s;
+    const struct kda *m = s->m;
+    uint32_t dim = m->dim, layer = s->layer;
+    uint64_t at = (uint64_t)p->h * dim, S0 = at * dim + e;
+    bool packed = p->n > m->copies && p->n > FEW_TOKENS;
+    float *pack = m->pack + (uint64_t)worker * dim * PACK;
+    const float *S = copy_of(m, layer, p->row, p->from) + S0;
+    float *end = copy_of(m, layer, p->row, copy_to(m, p->n - 1, p->n)) + S0;
+    struct kern_delta t[FEW_TOKENS];
+
+    if (packed) {
+        for (uint32_t d = 0; d < dim; d++)
+            memcpy(pack + d * PACK, S + (uint64_t)d * dim, nv * sizeof *pack);
+        S = pack;
+    }
+    for (uint32_t j0 = 0; j0 < p->n; j0 += FEW_TOKENS) {
+        uint32_t n = p->n - j0 < FEW_TOKENS ? p->n - j0 : FEW_TOKENS;
+
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t j = j0 + i;
+
+            t[i] = (struct kern_delta){
+                .q = input(p, Q, j),
+                .k = input(p, K, j),
+                .g = s->f + p->tok[j] * p->w + at,
+                .v = input(p, V, j) + e,
+                .T = packed
+                         ? pack
+                         : copy_of(m, layer, p->row, copy_to(m, j, p->n)) + S0,
+                .beta = s->b[(uint64_t)p->tok[j] * m->heads + p->h],
+            };
+        }
+        m->k->delta(S, t, n, packed ? PACK : dim, dim, nv);
+        S = t[n - 1].T;
+    }
+    for (uint32_t d = 0; packed && d < dim; d++)
+        memcpy(end + (uint64_t)d * dim, pack + d * PACK, nv * sizeof *pack);
+}
+
 static void head_task(void *arg, uint32_t i, uint32_t worker)
 {
     const struct work *s = arg;
@@ -192,7 +243,7 @@ static void head_task(void *arg, uint32_t i, uint32_t worker)
         .row = s->step->state_row[seq],
         .w = (uint64_t)m->heads * dim,
     };
-    uint64_t at = (uint64_t)p.h * dim, S0 = at * dim;
+    uint64_t at = (uint64_t)p.h * dim;
     float *hist = (float *)(m->scratch + (uint64_t)worker * KERN_SCRATCH);
 
     while (p.n <
@@ -213,20 +264,8 @@ static void head_task(void *arg, uint32_t i, uint32_t worker)
                     s->l->A[p.h], m->lower_bound, dim);
         *beta = 1 / (1 + expf(-*beta));
     }
-    for (uint32_t e = 0; e < dim; e += block) {
-        const float *S = copy_of(m, s->layer, p.row, p.from) + S0 + e;
-
-        for (uint32_t j = 0; j < p.n; j++) {
-            float *T = copy_of(m, s->layer, p.row, copy_to(m, j, p.n)) + S0 + e;
-            float *v = input(&p, V, j) + e;
-
-            m->k->delta(S, T, dim, dim, dim - e < block ? dim - e : block,
-                        input(&p, Q, j), input(&p, K, j),
-                        s->f + p.tok[j] * p.w + at, v,
-                        s->b[(uint64_t)p.tok[j] * m->heads + p.h], v);
-            S = T;
-        }
-    }
+    for (uint32_t e = 0; e < dim; e += block)
+        delta_columns(&p, worker, e, dim - e < block ? dim - e : block);
     for (uint32_t j = 0; j < p.n; j++) {
         float *o = input(&p, V, j), sum = m->k->sum_squares(o, dim);
 
@@ -511,6 +550,7 @@ static void kda_destroy(void *self)
     }
     plug_free(host, m->layer);
     plug_free(host, m->scratch);
+    plug_free(host, m->pack);
     plug_free(host, m);
 }
 
@@ -533,7 +573,8 @@ static int kda_create(const struct seam_create *c, void **self,
         goto out;
     m->layer = plug_zalloc(host, c->n_layers, sizeof *m->layer);
     m->scratch = plug_zalloc(host, host->n_workers, KERN_SCRATCH);
-    if (!m->layer || !m->scratch)
+    m->pack = plug_zalloc(host, (uint64_t)host->n_workers * m->dim, PACK * 4);
+    if (!m->layer || !m->scratch || !m->pack)
         goto no_memory;
     m->n_layers = c->n_layers;
     for (uint32_t i = 0; i < c->n_layers; i++) {

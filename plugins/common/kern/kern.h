@@ -54,6 +54,15 @@ static inline uint32_t kern_planes(struct kern_form f)
 
 struct kern_fast; /* kern_fast.h */
 
+/* A token of the delta rule.  T may be the S or the T before it. */
+struct kern_delta {
+    const float *q, *k, *g; /* [nk], nk <= KERN_KEYS                          */
+    float *v;               /* [nv] value, replaced by the output             */
+    float *T;               /* [nk][ld] state after it                        */
+    float beta;
+};
+#define KERN_KEYS 512
+
 struct kern {
     const char *name;
     const struct kern_fast *fast; /* integer products, or NULL               */
@@ -78,6 +87,13 @@ struct kern {
     void (*mix_rows)(uint16_t dtype, const void *const *w, uint32_t n_w,
                      uint32_t n, const float *const *x, uint32_t m,
                      float *const *y, bool add);
+
+    /* out[p] = sum_h w[h] max(0, sum_i key[p][i] qt[i][h]) for n keys of k
+     * numbers and n_h heads; qt is [k][ld], zero from head n_h to the next
+     * multiple of `lanes`.  A dot product that is no number stays one. */
+    void (*pool_scores)(const float *const *key, uint32_t n, uint32_t k,
+                        const float *qt, uint64_t ld, const float *w,
+                        uint32_t n_h, float *out);
 
     float (*sum_squares)(const float *x, uint32_t n);
     float (*sum)(const float *x, uint32_t n);
@@ -111,13 +127,14 @@ struct kern {
                  uint32_t taps, uint32_t n, float *y);
     /* f = exp(lb * sigmoid(a * (f + bias))) */
     void (*decay)(float *f, const float *bias, float a, float lb, uint32_t n);
-    /* One token of the delta rule for nv value columns of a head:
+    /* n >= 1 tokens of the delta rule, one after the other, for nv value
+     * columns of a head; S is the state before the first, each token leaves
+     * its own in its T, and both are [nk][ld]:
      *   p[e] = sum_d g[d] k[d] S[d][e];  dl[e] = beta (v[e] - p[e])
-     *   T[d][e] = g[d] S[d][e] + k[d] dl[e];  o[e] = sum_d T[d][e] q[d]
-     * S and T are [nk][ld], and may be the same; o may be v. */
-    void (*delta)(const float *S, float *T, uint64_t ld, uint32_t nk,
-                  uint32_t nv, const float *q, const float *k, const float *g,
-                  const float *v, float beta, float *o);
+     *   T[d][e] = g[d] S[d][e] + k[d] dl[e];  v[e] = sum_d T[d][e] q[d]
+     * How many tokens come together changes no bit. */
+    void (*delta)(const float *S, const struct kern_delta *t, uint32_t n,
+                  uint64_t ld, uint32_t nk, uint32_t nv);
     /* y = x * s * w * sigmoid(gate) */
     void (*gated)(const float *x, float s, const float *w, const float *gate,
                   uint32_t n, float *y);

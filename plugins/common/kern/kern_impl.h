@@ -291,13 +291,6 @@ static void dot_few(uint16_t dtype, const void *const *w, uint32_t n,
     }
 }
 
-static void k_dot_rows(uint16_t dtype, const void *const *w, uint32_t n,
-                       uint32_t k, const float *const *x, uint32_t m,
-                       float *const *y)
-{
-    dot_few(dtype, w, n, k, x, m, y, NULL, false);
-}
-
 /* Up to PANEL_N outputs of any storage, unpacked chunk by chunk; the
  * accumulators of all rows stay in scratch meanwhile. */
 static void dot_panel(const struct kern_mat *w, uint32_t o0, uint32_t n,
@@ -632,94 +625,6 @@ static void k_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
     }
 }
 
-/* ---- Products across rows ------------------------------------------------ */
-
-/* mr rows of y, nu vectors from column c on, the last with n lanes in use; rows
- * of y past live are not written. */
-SIMD_INLINE void mix_tile(uint16_t dtype, uint32_t mr, uint32_t nu,
-                          const void *const *w, uint32_t n_w, uint32_t c,
-                          uint32_t n, const float *const *x, float *const *y,
-                          uint32_t live, bool add)
-{
-    vf a[TILE_R * 4], b[8];
-
-    UNROLL
-    for (uint32_t r = 0; r < mr; r++)
-        UNROLL
-    for (uint32_t u = 0; u < nu; u++)
-        a[r * nu + u] =
-            add ? vf_load_n(y[r] + c + u * L, u + 1 < nu ? L : n) : vf_zero();
-    for (uint32_t i = 0; i < n_w; i++) {
-        UNROLL
-        for (uint32_t u = 0; u < nu; u++)
-            b[u] = u + 1 < nu || n == L
-                       ? w_load(dtype, w[i], c + u * L)
-                       : w_load_part(dtype, w[i], c + u * L, n);
-        UNROLL
-        for (uint32_t r = 0; r < mr; r++) {
-            vf s = vf_set1(x[r][i]);
-
-            UNROLL
-            for (uint32_t u = 0; u < nu; u++)
-                a[r * nu + u] = vf_fma(s, b[u], a[r * nu + u]);
-        }
-    }
-    UNROLL
-    for (uint32_t r = 0; r < mr; r++)
-        UNROLL
-    for (uint32_t u = 0; u < nu; u++)
-        if (r < live)
-            vf_store_n(y[r] + c + u * L, a[r * nu + u], u + 1 < nu ? L : n);
-}
-
-SIMD_INLINE void mix_all(uint16_t dtype, uint32_t mr, const void *const *w,
-                         uint32_t n_w, uint32_t n, const float *const *x,
-                         float *const *y, uint32_t live, bool add)
-{
-    const float *px[TILE_R];
-    float *py[TILE_R];
-    uint32_t c = 0;
-
-    for (uint32_t r = 0; r < mr; r++) {
-        px[r] = x[r < live ? r : live - 1];
-        py[r] = y[r < live ? r : live - 1];
-    }
-    for (; c + 4 * L <= n; c += 4 * L)
-        mix_tile(dtype, mr, 4, w, n_w, c, L, px, py, live, add);
-    for (; c < n; c += L)
-        mix_tile(dtype, mr, 1, w, n_w, c, n - c < L ? n - c : L, px, py, live,
-                 add);
-}
-
-static void k_mix_rows(uint16_t dtype, const void *const *w, uint32_t n_w,
-                       uint32_t n, const float *const *x, uint32_t m,
-                       float *const *y, bool add)
-{
-#define MIX(dt)                                                          \
-    case dt:                                                             \
-        for (uint32_t r = 0; r < m;) {                                   \
-            uint32_t live = tile_rows(m - r);                            \
-                                                                         \
-            if (live == 1)                                               \
-                mix_all(dt, 1, w, n_w, n, x + r, y + r, 1, add);         \
-            else if (live == 2)                                          \
-                mix_all(dt, 2, w, n_w, n, x + r, y + r, 2, add);         \
-            else                                                         \
-                mix_all(dt, TILE_R, w, n_w, n, x + r, y + r, live, add); \
-            r += live;                                                   \
-        }                                                                \
-        break;
-
-    switch (dtype) {
-        MIX(SEAM_BF16)
-        MIX(SEAM_F16)
-        MIX(SEAM_F32)
-    default:
-        break;
-    }
-#undef MIX
-}
-
 /* ---- Vectors ------------------------------------------------------------- */
 
 /* Reductions over a vector keep four accumulators. */
@@ -873,161 +778,7 @@ static void k_glu(const float *g, const float *u, float limit, uint32_t n,
          glu_of(vf_load_part(g + i, c), vf_load_part(u + i, c), hi, lo));
 }
 
-/* ---- Residual streams ---------------------------------------------------- */
-
-SIMD_INLINE void mix_streams(uint32_t n_s, float *X, uint64_t ld,
-                             const float *post, const float *comb,
-                             const float *y, uint32_t n)
-{
-    for (uint32_t c = 0; c < n; c += L) {
-        uint32_t w = n - c < L ? n - c : L;
-        vf x[KERN_STREAMS] = { vf_zero() }, b = vf_load_n(y + c, w);
-
-        UNROLL
-        for (uint32_t i = 0; i < n_s; i++)
-            x[i] = vf_load_n(X + i * ld + c, w);
-        UNROLL
-        for (uint32_t j = 0; j < n_s; j++) {
-            vf a = vf_mul(vf_set1(post[j]), b);
-
-            UNROLL
-            for (uint32_t i = 0; i < n_s; i++)
-                a = vf_fma(vf_set1(comb[i * n_s + j]), x[i], a);
-            vf_store_n(X + j * ld + c, a, w);
-        }
-    }
-}
-
-static void k_streams_mix(float *X, uint64_t ld, uint32_t n_s,
-                          const float *post, const float *comb, const float *y,
-                          uint32_t n)
-{
-    if (n_s == 4)
-        mix_streams(4, X, ld, post, comb, y, n);
-    else
-        mix_streams(n_s, X, ld, post, comb, y, n);
-}
-
-static void k_streams_read(const float *X, uint64_t ld, uint32_t n_s,
-                           const float *pre, uint32_t n, float *out)
-{
-    for (uint32_t c = 0; c < n; c += L) {
-        uint32_t w = n - c < L ? n - c : L;
-        vf a = vf_zero();
-
-        for (uint32_t j = 0; j < n_s; j++)
-            a = vf_fma(vf_set1(pre[j]), vf_load_n(X + j * ld + c, w), a);
-        vf_store_n(out + c, a, w);
-    }
-}
-
-/* ---- KDA ----------------------------------------------------------------- */
-
-static void k_conv(const float *w, uint64_t ldw, const float *const *u,
-                   uint32_t taps, uint32_t n, float *y)
-{
-    for (uint32_t c = 0; c < n; c += L) {
-        uint32_t l = n - c < L ? n - c : L;
-        vf a = vf_zero();
-
-        for (uint32_t j = 0; j < taps; j++)
-            a = vf_fma(vf_load_n(w + j * ldw + c, l), vf_load_n(u[j] + c, l),
-                       a);
-        vf_store_n(y + c, vf_mul(a, vf_sigmoid(a)), l);
-    }
-}
-
-static void k_decay(float *f, const float *bias, float a, float lb, uint32_t n)
-{
-    const vf va = vf_set1(a), vl = vf_set1(lb);
-
-#define DECAY(v, b) vf_exp(vf_mul(vl, vf_sigmoid(vf_mul(va, vf_add(v, b)))))
-    EACH(f, DECAY(vf_load(f + i), vf_load(bias + i)),
-         DECAY(vf_load_part(f + i, c), vf_load_part(bias + i, c)));
-#undef DECAY
-}
-
-/* nu vectors of value columns, the last with n lanes in use.  The state is read
- * twice and written once; what the token predicts needs the decayed state, whose
- * decay is folded into gk = g k. */
-SIMD_INLINE void delta_cols(uint32_t nu, const float *S, float *T, uint64_t ld,
-                            uint32_t nk, uint32_t n, const float *q,
-                            const float *k, const float *g, const float *v,
-                            float beta, float *o)
-{
-    vf p[4], p2[4], dl[4], out[4];
-
-    UNROLL
-    for (uint32_t u = 0; u < nu; u++)
-        p[u] = p2[u] = out[u] = vf_zero();
-    for (uint32_t d = 0; d + 2 <= nk; d += 2) {
-        vf b = vf_set1(g[d] * k[d]), b2 = vf_set1(g[d + 1] * k[d + 1]);
-
-        UNROLL
-        for (uint32_t u = 0; u < nu; u++) {
-            const float *s = S + d * ld + u * L;
-
-            p[u] = vf_fma(b, vf_load_n(s, u + 1 < nu ? L : n), p[u]);
-            p2[u] = vf_fma(b2, vf_load_n(s + ld, u + 1 < nu ? L : n), p2[u]);
-        }
-    }
-    if (nk % 2) {
-        vf b = vf_set1(g[nk - 1] * k[nk - 1]);
-
-        UNROLL
-        for (uint32_t u = 0; u < nu; u++)
-            p[u] = vf_fma(
-                b, vf_load_n(S + (nk - 1) * ld + u * L, u + 1 < nu ? L : n),
-                p[u]);
-    }
-    UNROLL
-    for (uint32_t u = 0; u < nu; u++)
-        dl[u] = vf_mul(vf_set1(beta),
-                       vf_sub(vf_load_n(v + u * L, u + 1 < nu ? L : n),
-                              vf_add(p[u], p2[u])));
-    for (uint32_t d = 0; d < nk; d++) {
-        vf vg = vf_set1(g[d]), vk = vf_set1(k[d]), vq = vf_set1(q[d]);
-
-        UNROLL
-        for (uint32_t u = 0; u < nu; u++) {
-            uint32_t c = u + 1 < nu ? L : n;
-            vf t =
-                vf_fma(vk, dl[u], vf_mul(vg, vf_load_n(S + d * ld + u * L, c)));
-
-            vf_store_n(T + d * ld + u * L, t, c);
-            out[u] = vf_fma(vq, t, out[u]);
-        }
-    }
-    UNROLL
-    for (uint32_t u = 0; u < nu; u++)
-        vf_store_n(o + u * L, out[u], u + 1 < nu ? L : n);
-}
-
-static void k_delta(const float *S, float *T, uint64_t ld, uint32_t nk,
-                    uint32_t nv, const float *q, const float *k, const float *g,
-                    const float *v, float beta, float *o)
-{
-    uint32_t e = 0;
-
-    for (; e + 4 * L <= nv; e += 4 * L)
-        delta_cols(4, S + e, T + e, ld, nk, L, q, k, g, v + e, beta, o + e);
-    for (; e < nv; e += L)
-        delta_cols(1, S + e, T + e, ld, nk, nv - e < L ? nv - e : L, q, k, g,
-                   v + e, beta, o + e);
-}
-
-static void k_gated(const float *x, float s, const float *w, const float *gate,
-                    uint32_t n, float *y)
-{
-    const vf vs = vf_set1(s);
-
-    EACH(y,
-         vf_mul(vf_mul(vf_mul(vf_load(x + i), vs), vf_load(w + i)),
-                vf_sigmoid(vf_load(gate + i))),
-         vf_mul(
-             vf_mul(vf_mul(vf_load_part(x + i, c), vs), vf_load_part(w + i, c)),
-             vf_sigmoid(vf_load_part(gate + i, c))));
-}
+#include "kern_attn_impl.h"
 
 _Static_assert((PANEL_N * CHUNK_K + KERN_ROWS * PANEL_N * L) * 4 <=
                    KERN_SCRATCH,
@@ -1043,6 +794,7 @@ _Static_assert((GPTQ_MAX + KERN_ROWS + GPTQ_R) * 2 * L * 4 <= KERN_SCRATCH,
       .dot = k_dot, \
       .dot_rows = k_dot_rows, \
       .mix_rows = k_mix_rows, \
+      .pool_scores = k_pool_scores, \
       .sum_squares = k_sum_squares, \
       .sum = k_sum, \
       .scale = k_scale, \

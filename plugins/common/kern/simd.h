@@ -155,6 +155,22 @@ SIMD_INLINE float vf_sum(vf a)
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
+/* The sums of four vectors, bit for bit those of vf_sum. */
+SIMD_INLINE void vf_sum4(const vf *a, float *out)
+{
+    vf t = vf_add(_mm512_shuffle_f32x4(a[0], a[1], 0x44),
+                  _mm512_shuffle_f32x4(a[0], a[1], 0xee));
+    vf u = vf_add(_mm512_shuffle_f32x4(a[2], a[3], 0x44),
+                  _mm512_shuffle_f32x4(a[2], a[3], 0xee));
+    vf v = vf_add(_mm512_shuffle_f32x4(t, u, 0x88),
+                  _mm512_shuffle_f32x4(t, u, 0xdd)); /* a 128-bit lane each */
+
+    v = vf_add(v, _mm512_permute_ps(v, 0x4e));
+    v = vf_add(v, _mm512_permute_ps(v, 0xb1));
+    v = _mm512_permutexvar_ps(
+        _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12)), v);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(v));
+}
 SIMD_INLINE float vf_top(vf a)
 {
     return _mm512_reduce_max_ps(a);
@@ -301,6 +317,19 @@ SIMD_INLINE float vf_sum(vf a)
 
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+SIMD_INLINE void vf_sum4(const vf *a, float *out)
+{
+    vf t = _mm256_add_ps(_mm256_permute2f128_ps(a[0], a[1], 0x20),
+                         _mm256_permute2f128_ps(a[0], a[1], 0x31));
+    vf u = _mm256_add_ps(_mm256_permute2f128_ps(a[2], a[3], 0x20),
+                         _mm256_permute2f128_ps(a[2], a[3], 0x31));
+    vf v = _mm256_add_ps(_mm256_shuffle_ps(t, u, 0x44),
+                         _mm256_shuffle_ps(t, u, 0xee));
+
+    v = _mm256_hadd_ps(v, v); /* 0, 2, and in the upper half 1, 3 */
+    _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(v),
+                                       _mm256_extractf128_ps(v, 1)));
 }
 SIMD_INLINE float vf_top(vf a)
 {
@@ -452,6 +481,11 @@ SIMD_INLINE vf vf_nibble(vi q)
 SIMD_INLINE float vf_sum(vf a)
 {
     return (a[0] + a[2]) + (a[1] + a[3]);
+}
+SIMD_INLINE void vf_sum4(const vf *a, float *out)
+{
+    for (int i = 0; i < 4; i++)
+        out[i] = vf_sum(a[i]);
 }
 SIMD_INLINE float vf_top(vf a)
 {

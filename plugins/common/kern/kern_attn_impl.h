@@ -1,0 +1,484 @@
+/* The kernels of attention and of the residual streams; included by kern_impl.h.
+ *
+ * Products here have both sides in floats or 16-bit numbers, given row by row:
+ * queries with latents, probabilities with latents, rows with the map of the
+ * hyper-connections.  What one output is summed from, and in which order,
+ * depends on its own row and on nothing else. */
+
+/* ---- Products along k, row by row ---------------------------------------- */
+
+/* y[r][o .. o + nr) = x[r] . w[.], nr a multiple of 4; `live` of the outputs
+ * are wanted. */
+SIMD_INLINE void rows_tile(uint16_t dtype, uint32_t mr, uint32_t nr,
+                           const void *const *w, uint32_t k,
+                           const float *const *x, float *const *y, uint32_t o,
+                           uint32_t live)
+{
+    vf a[TILE_R * 4 > 8 ? TILE_R * 4 : 8], b[8];
+    uint32_t i = 0;
+
+    UNROLL
+    for (uint32_t j = 0; j < mr * nr; j++)
+        a[j] = vf_zero();
+    for (; i + L <= k; i += L) {
+        UNROLL
+        for (uint32_t n = 0; n < nr; n++)
+            b[n] = w_load(dtype, w[n], i);
+        UNROLL
+        for (uint32_t r = 0; r < mr; r++) {
+            vf c = vf_load(x[r] + i);
+
+            UNROLL
+            for (uint32_t n = 0; n < nr; n++)
+                a[r * nr + n] = vf_fma(c, b[n], a[r * nr + n]);
+        }
+    }
+    if (i < k) {
+        UNROLL
+        for (uint32_t n = 0; n < nr; n++)
+            b[n] = w_load_part(dtype, w[n], i, k - i);
+        UNROLL
+        for (uint32_t r = 0; r < mr; r++) {
+            vf c = vf_load_part(x[r] + i, k - i);
+
+            UNROLL
+            for (uint32_t n = 0; n < nr; n++)
+                a[r * nr + n] = vf_fma(c, b[n], a[r * nr + n]);
+        }
+    }
+    UNROLL
+    for (uint32_t r = 0; r < mr; r++) {
+        float sum[8];
+
+        UNROLL
+        for (uint32_t n = 0; n < nr; n += 4)
+            vf_sum4(a + r * nr + n, sum + n);
+        if (live == nr)
+            memcpy(y[r] + o, sum, nr * sizeof *sum);
+        else
+            memcpy(y[r] + o, sum, live * sizeof *sum);
+    }
+}
+
+/* All n outputs for mr rows: the rows stay in the first-level cache while the
+ * weights pass by. */
+SIMD_INLINE void rows_all(uint16_t dtype, uint32_t mr, uint32_t nr,
+                          const void *const *w, uint32_t n, uint32_t k,
+                          const float *const *x, float *const *y)
+{
+    uint32_t o = 0;
+
+    for (; o + nr <= n; o += nr)
+        rows_tile(dtype, mr, nr, w + o, k, x, y, o, nr);
+    if (o < n) {
+        const void *p[8];
+
+        for (uint32_t j = 0; j < nr; j++)
+            p[j] = w[o + j < n ? o + j : n - 1];
+        rows_tile(dtype, mr, nr, p, k, x, y, o, n - o);
+    }
+}
+
+static void k_dot_rows(uint16_t dtype, const void *const *w, uint32_t n,
+                       uint32_t k, const float *const *x, uint32_t m,
+                       float *const *y)
+{
+#define ROWS(dt, mr, nr)                             \
+    case mr:                                         \
+        rows_all(dt, mr, nr, w, n, k, x + r, y + r); \
+        break;
+#if L == 16
+#define MORE(dt) ROWS(dt, 4, 4) ROWS(dt, 5, 4) ROWS(dt, 6, 4)
+#else
+#define MORE(dt)
+#endif
+#define ANY(dt)                                        \
+    case dt:                                           \
+        for (uint32_t r = 0, mr; r < m; r += mr) {     \
+            mr = tile_rows(m - r);                     \
+            switch (mr) {                              \
+                ROWS(dt, 1, 8)                         \
+                ROWS(dt, 2, 4) ROWS(dt, 3, 4) MORE(dt) \
+            }                                          \
+        }                                              \
+        break;
+    switch (dtype) {
+        ANY(SEAM_BF16)
+        ANY(SEAM_F16)
+        ANY(SEAM_F32)
+    default:
+        break;
+    }
+#undef ANY
+#undef MORE
+#undef ROWS
+}
+
+/* ---- Products across rows ------------------------------------------------ */
+
+/* mr rows of y, nu vectors from column c on, the last with n lanes in use. */
+SIMD_INLINE void mix_tile(uint16_t dtype, uint32_t mr, uint32_t nu,
+                          const void *const *w, uint32_t n_w, uint32_t c,
+                          uint32_t n, const float *const *x, float *const *y,
+                          bool add)
+{
+    vf a[TILE_R * 4], b[8];
+
+    UNROLL
+    for (uint32_t r = 0; r < mr; r++)
+        UNROLL
+    for (uint32_t u = 0; u < nu; u++)
+        a[r * nu + u] =
+            add ? vf_load_n(y[r] + c + u * L, u + 1 < nu ? L : n) : vf_zero();
+    for (uint32_t i = 0; i < n_w; i++) {
+        UNROLL
+        for (uint32_t u = 0; u < nu; u++)
+            b[u] = u + 1 < nu || n == L
+                       ? w_load(dtype, w[i], c + u * L)
+                       : w_load_part(dtype, w[i], c + u * L, n);
+        UNROLL
+        for (uint32_t r = 0; r < mr; r++) {
+            vf s = vf_set1(x[r][i]);
+
+            UNROLL
+            for (uint32_t u = 0; u < nu; u++)
+                a[r * nu + u] = vf_fma(s, b[u], a[r * nu + u]);
+        }
+    }
+    UNROLL
+    for (uint32_t r = 0; r < mr; r++)
+        UNROLL
+    for (uint32_t u = 0; u < nu; u++)
+        vf_store_n(y[r] + c + u * L, a[r * nu + u], u + 1 < nu ? L : n);
+}
+
+/* Some columns for all rows, which share them in the first-level cache. */
+SIMD_INLINE void mix_cols(uint16_t dtype, uint32_t nu, const void *const *w,
+                          uint32_t n_w, uint32_t c, uint32_t n,
+                          const float *const *x, uint32_t m, float *const *y,
+                          bool add)
+{
+#define MIX(mr)                                                   \
+    case mr:                                                      \
+        mix_tile(dtype, mr, nu, w, n_w, c, n, x + r, y + r, add); \
+        break;
+    for (uint32_t r = 0, mr; r < m; r += mr) {
+        mr = tile_rows(m - r);
+        switch (mr) {
+            MIX(1)
+            MIX(2)
+            MIX(3)
+#if L == 16
+            MIX(4)
+            MIX(5)
+            MIX(6)
+#endif
+        }
+    }
+#undef MIX
+}
+
+static void k_mix_rows(uint16_t dtype, const void *const *w, uint32_t n_w,
+                       uint32_t n, const float *const *x, uint32_t m,
+                       float *const *y, bool add)
+{
+    uint32_t c = 0;
+
+#define MIX(dt)                                                              \
+    case dt:                                                                 \
+        for (; c + 4 * L <= n; c += 4 * L)                                   \
+            mix_cols(dt, 4, w, n_w, c, L, x, m, y, add);                     \
+        for (; c < n; c += L)                                                \
+            mix_cols(dt, 1, w, n_w, c, n - c < L ? n - c : L, x, m, y, add); \
+        break;
+
+    switch (dtype) {
+        MIX(SEAM_BF16)
+        MIX(SEAM_F16)
+        MIX(SEAM_F32)
+    default:
+        break;
+    }
+#undef MIX
+}
+
+#if L == 16
+#define POOL_N1 12 /* keys of a tile with one vector of heads                */
+#else
+#define POOL_N1 8
+#endif
+
+/* ---- The indexer --------------------------------------------------------- */
+
+/* nh vectors of heads for np keys, np a multiple of 4; s [np] carries each
+ * key's weighted sum over the heads so far, head by lane. */
+SIMD_INLINE void pool_tile(uint32_t np, uint32_t nh, const float *const *key,
+                           uint32_t k, const float *qt, uint64_t ld,
+                           const float *w, uint32_t n, vf *s)
+{
+    vf a[24];
+
+    UNROLL
+    for (uint32_t j = 0; j < np * nh; j++)
+        a[j] = vf_zero();
+    for (uint32_t i = 0; i < k; i++) {
+        vf b[2];
+
+        UNROLL
+        for (uint32_t h = 0; h < nh; h++)
+            b[h] = vf_load(qt + i * ld + h * L);
+        UNROLL
+        for (uint32_t p = 0; p < np; p++) {
+            vf c = vf_set1(key[p][i]);
+
+            UNROLL
+            for (uint32_t h = 0; h < nh; h++)
+                a[p * nh + h] = vf_fma(c, b[h], a[p * nh + h]);
+        }
+    }
+    UNROLL
+    for (uint32_t p = 0; p < np; p++)
+        UNROLL
+    for (uint32_t h = 0; h < nh; h++) {
+        vf v = vf_zero_below(a[p * nh + h], a[p * nh + h], vf_zero());
+
+        if (h + 1 == nh && n < L) { /* lanes without a head */
+            float t[L];
+
+            vf_store(t, v);
+            v = vf_load_part(t, n);
+        }
+        s[p] = vf_fma(v, vf_load_n(w + h * L, h + 1 < nh ? L : n), s[p]);
+    }
+}
+
+SIMD_INLINE void pool_keys(uint32_t np, const float *const *key, uint32_t live,
+                           uint32_t k, const float *qt, uint64_t ld,
+                           const float *w, uint32_t n_h, float *out)
+{
+    vf s[16];
+    float sum[16];
+    uint32_t h = 0;
+
+    UNROLL
+    for (uint32_t p = 0; p < np; p++)
+        s[p] = vf_zero();
+    for (; np <= 8 && h + 2 * L <= n_h; h += 2 * L)
+        pool_tile(np, np <= 8 ? 2 : 1, key, k, qt + h, ld, w + h, L, s);
+    for (; h < n_h; h += L)
+        pool_tile(np, 1, key, k, qt + h, ld, w + h, n_h - h < L ? n_h - h : L,
+                  s);
+    UNROLL
+    for (uint32_t p = 0; p < np; p += 4)
+        vf_sum4(s + p, sum + p);
+    memcpy(out, sum, live * sizeof *sum);
+}
+
+static void k_pool_scores(const float *const *key, uint32_t n, uint32_t k,
+                          const float *qt, uint64_t ld, const float *w,
+                          uint32_t n_h, float *out)
+{
+    const uint32_t step = n_h < 2 * L ? POOL_N1 : 8;
+
+    for (uint32_t p = 0; p < n; p += step) {
+        uint32_t live = n - p < step ? n - p : step;
+        const float *q[16];
+
+        for (uint32_t j = 0; j < step; j++)
+            q[j] = key[p + (j < live ? j : live - 1)];
+        if (step == 8)
+            pool_keys(8, q, live, k, qt, ld, w, n_h, out + p);
+        else
+            pool_keys(POOL_N1, q, live, k, qt, ld, w, n_h, out + p);
+    }
+}
+
+/* ---- Residual streams ---------------------------------------------------- */
+
+SIMD_INLINE void mix_streams(uint32_t n_s, float *X, uint64_t ld,
+                             const float *post, const float *comb,
+                             const float *y, uint32_t n)
+{
+    for (uint32_t c = 0; c < n; c += L) {
+        uint32_t w = n - c < L ? n - c : L;
+        vf x[KERN_STREAMS] = { vf_zero() }, b = vf_load_n(y + c, w);
+
+        UNROLL
+        for (uint32_t i = 0; i < n_s; i++)
+            x[i] = vf_load_n(X + i * ld + c, w);
+        UNROLL
+        for (uint32_t j = 0; j < n_s; j++) {
+            vf a = vf_mul(vf_set1(post[j]), b);
+
+            UNROLL
+            for (uint32_t i = 0; i < n_s; i++)
+                a = vf_fma(vf_set1(comb[i * n_s + j]), x[i], a);
+            vf_store_n(X + j * ld + c, a, w);
+        }
+    }
+}
+
+static void k_streams_mix(float *X, uint64_t ld, uint32_t n_s,
+                          const float *post, const float *comb, const float *y,
+                          uint32_t n)
+{
+    if (n_s == 4)
+        mix_streams(4, X, ld, post, comb, y, n);
+    else
+        mix_streams(n_s, X, ld, post, comb, y, n);
+}
+
+static void k_streams_read(const float *X, uint64_t ld, uint32_t n_s,
+                           const float *pre, uint32_t n, float *out)
+{
+    for (uint32_t c = 0; c < n; c += L) {
+        uint32_t w = n - c < L ? n - c : L;
+        vf a = vf_zero();
+
+        for (uint32_t j = 0; j < n_s; j++)
+            a = vf_fma(vf_set1(pre[j]), vf_load_n(X + j * ld + c, w), a);
+        vf_store_n(out + c, a, w);
+    }
+}
+
+/* ---- KDA ----------------------------------------------------------------- */
+
+static void k_conv(const float *w, uint64_t ldw, const float *const *u,
+                   uint32_t taps, uint32_t n, float *y)
+{
+    for (uint32_t c = 0; c < n; c += L) {
+        uint32_t l = n - c < L ? n - c : L;
+        vf a = vf_zero();
+
+        for (uint32_t j = 0; j < taps; j++)
+            a = vf_fma(vf_load_n(w + j * ldw + c, l), vf_load_n(u[j] + c, l),
+                       a);
+        vf_store_n(y + c, vf_mul(a, vf_sigmoid(a)), l);
+    }
+}
+
+static void k_decay(float *f, const float *bias, float a, float lb, uint32_t n)
+{
+    const vf va = vf_set1(a), vl = vf_set1(lb);
+
+#define DECAY(v, b) vf_exp(vf_mul(vl, vf_sigmoid(vf_mul(va, vf_add(v, b)))))
+    EACH(f, DECAY(vf_load(f + i), vf_load(bias + i)),
+         DECAY(vf_load_part(f + i, c), vf_load_part(bias + i, c)));
+#undef DECAY
+}
+
+/* gk = g k, d by d. */
+static void decayed_key(const struct kern_delta *t, uint32_t n, float *gk)
+{
+    EACH(gk, vf_mul(vf_load(t->g + i), vf_load(t->k + i)),
+         vf_mul(vf_load_part(t->g + i, c), vf_load_part(t->k + i, c)));
+}
+
+/* One token for the nu vectors of value columns from e on, the last with n lanes
+ * in use.  p and p2 hold what it predicts, summed over the even and the odd
+ * keys; with `more` they leave with what the next token predicts, whose decayed
+ * key is gk: the state is walked once per token. */
+SIMD_INLINE void delta_token(uint32_t nu, const float *S,
+                             const struct kern_delta *t, uint64_t ld,
+                             uint32_t nk, uint32_t e, uint32_t n,
+                             const float *gk, bool more, vf *p, vf *p2)
+{
+    vf dl[4], out[4];
+    float *T = t->T + e;
+
+    S += e;
+    UNROLL
+    for (uint32_t u = 0; u < nu; u++) {
+        dl[u] = vf_mul(vf_set1(t->beta),
+                       vf_sub(vf_load_n(t->v + e + u * L, u + 1 < nu ? L : n),
+                              vf_add(p[u], p2[u])));
+        p[u] = p2[u] = out[u] = vf_zero();
+    }
+#define KEY(d, pred)                                              \
+    do {                                                          \
+        vf vg = vf_set1(t->g[d]), vk = vf_set1(t->k[d]);          \
+        vf vq = vf_set1(t->q[d]), vp = vf_set1(more ? gk[d] : 0); \
+                                                                  \
+        UNROLL                                                    \
+        for (uint32_t u = 0; u < nu; u++) {                       \
+            uint32_t w = u + 1 < nu ? L : n;                      \
+            vf s = vf_load_n(S + (d)*ld + u * L, w);              \
+                                                                  \
+            s = vf_fma(vk, dl[u], vf_mul(vg, s));                 \
+            vf_store_n(T + (d)*ld + u * L, s, w);                 \
+            out[u] = vf_fma(vq, s, out[u]);                       \
+            if (more)                                             \
+                pred[u] = vf_fma(vp, s, pred[u]);                 \
+        }                                                         \
+    } while (0)
+    for (uint32_t d = 0; d + 2 <= nk; d += 2) {
+        KEY(d, p);
+        KEY(d + 1, p2);
+    }
+    if (nk % 2)
+        KEY(nk - 1, p);
+#undef KEY
+    UNROLL
+    for (uint32_t u = 0; u < nu; u++)
+        vf_store_n(t->v + e + u * L, out[u], u + 1 < nu ? L : n);
+}
+
+SIMD_INLINE void delta_cols(uint32_t nu, const float *S,
+                            const struct kern_delta *t, uint32_t n_t,
+                            uint64_t ld, uint32_t nk, uint32_t e, uint32_t n)
+{
+    float gk[KERN_KEYS];
+    vf p[4], p2[4];
+
+    UNROLL
+    for (uint32_t u = 0; u < nu; u++)
+        p[u] = p2[u] = vf_zero();
+    decayed_key(t, nk, gk);
+#define KEY(d, pred)                                                      \
+    do {                                                                  \
+        vf b = vf_set1(gk[d]);                                            \
+                                                                          \
+        UNROLL                                                            \
+        for (uint32_t u = 0; u < nu; u++)                                 \
+            pred[u] = vf_fma(                                             \
+                b, vf_load_n(S + e + (d)*ld + u * L, u + 1 < nu ? L : n), \
+                pred[u]);                                                 \
+    } while (0)
+    for (uint32_t d = 0; d + 2 <= nk; d += 2) {
+        KEY(d, p);
+        KEY(d + 1, p2);
+    }
+    if (nk % 2)
+        KEY(nk - 1, p);
+#undef KEY
+    for (uint32_t j = 0; j + 1 < n_t; j++) {
+        decayed_key(t + j + 1, nk, gk);
+        delta_token(nu, S, t + j, ld, nk, e, n, gk, true, p, p2);
+        S = t[j].T;
+    }
+    delta_token(nu, S, t + n_t - 1, ld, nk, e, n, gk, false, p, p2);
+}
+
+static void k_delta(const float *S, const struct kern_delta *t, uint32_t n,
+                    uint64_t ld, uint32_t nk, uint32_t nv)
+{
+    uint32_t e = 0;
+
+    for (; e + 4 * L <= nv; e += 4 * L)
+        delta_cols(4, S, t, n, ld, nk, e, L);
+    for (; e < nv; e += L)
+        delta_cols(1, S, t, n, ld, nk, e, nv - e < L ? nv - e : L);
+}
+
+static void k_gated(const float *x, float s, const float *w, const float *gate,
+                    uint32_t n, float *y)
+{
+    const vf vs = vf_set1(s);
+
+    EACH(y,
+         vf_mul(vf_mul(vf_mul(vf_load(x + i), vs), vf_load(w + i)),
+                vf_sigmoid(vf_load(gate + i))),
+         vf_mul(
+             vf_mul(vf_mul(vf_load_part(x + i, c), vs), vf_load_part(w + i, c)),
+             vf_sigmoid(vf_load_part(gate + i, c))));
+}
