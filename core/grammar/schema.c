@@ -31,14 +31,14 @@ struct g_job {
     const json_t *v;
     const struct g_place *place;
     uint32_t rule;
-    bool raw; /* strings stand without quotes and escapes */
+    uint32_t raw; /* G_RAW_* */
     uint32_t item, min, max;
 };
 
 /* A schema at its place. */
 struct spot {
     const struct g_place *place;
-    bool raw;
+    uint32_t raw;
     int depth; /* of unions */
 };
 
@@ -86,17 +86,17 @@ static bool is_any(const json_t *v)
     return json_is_true(v) || (json_is_object(v) && !json_object_size(v));
 }
 
-static uint32_t any_rule(struct g_schema *s, bool raw)
+static uint32_t any_rule(struct g_schema *s, uint32_t raw)
 {
     return g_json_any(s->j, raw ? G_LEAF_TEXT : G_LEAF_VALUE);
 }
 
 /* The rule of a schema; the same for the same schema. */
-static uint32_t rule_of(struct g_schema *s, const json_t *v, bool raw,
+static uint32_t rule_of(struct g_schema *s, const json_t *v, uint32_t raw,
                         const struct g_place *up, const char *key, size_t index)
 {
     struct g_job job = { .kind = JOB_SCHEMA, .v = v, .raw = raw };
-    char name[32];
+    char name[48];
     const json_t *known;
     uint32_t rule;
 
@@ -104,7 +104,7 @@ static uint32_t rule_of(struct g_schema *s, const json_t *v, bool raw,
         return 0;
     if (is_any(v))
         return any_rule(s, raw);
-    snprintf(name, sizeof name, "%p%s", (const void *)v, raw ? " raw" : "");
+    snprintf(name, sizeof name, "%p %u", (const void *)v, raw);
     known = json_object_get(s->memo, name);
     if (known && !json_is_boolean(v))
         return (uint32_t)json_integer_value(known);
@@ -162,6 +162,52 @@ static void also(struct g_build *b, struct g_part *part, struct g_part other)
     g_auto_release(&y);
 }
 
+/* Text that reads as JSON of a type, white space around it or not; of arrays and
+ * objects also what only begins and ends like one. */
+static const struct {
+    uint32_t type;
+    const char *pattern;
+} reads_as[] = {
+    { G_TYPE_NULL, "null" },
+    { G_TYPE_BOOLEAN, "true|false" },
+    { G_TYPE_INTEGER | G_TYPE_NUMBER,
+      "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?" },
+    { G_TYPE_ARRAY, "\\[[\\s\\S]*\\]" },
+    { G_TYPE_OBJECT, "\\{[\\s\\S]*\\}" },
+};
+
+/* Take out of the part what reads as one of the types. */
+static void no_look_alikes(struct g_schema *s, struct g_part *part,
+                           uint32_t types)
+{
+    static const char blank[] = "[ \\t\\n\\v\\f\\r]*";
+    struct g_auto x = { 0 }, y = { 0 };
+    struct g_build *b = s->b;
+    uint32_t at = g_determine(b, &x, *part), but;
+    struct seam_buf p = { 0 };
+    const char *bar = "";
+
+    g_clear(b);
+    seam_buf_fmt(&p, "%s(?:", blank);
+    for (size_t i = 0; i < sizeof reads_as / sizeof *reads_as; i++)
+        if (reads_as[i].type & types) {
+            seam_buf_fmt(&p, "%s%s", bar, reads_as[i].pattern);
+            bar = "|";
+        }
+    seam_buf_fmt(&p, ")%s", blank);
+    if (p.failed)
+        g_fail(b, SEAM_ENOMEM, "grammar: out of memory");
+    if (!b->rc) {
+        but = g_determine(b, &y, g_regex(b, p.p, p.n, G_RAW, true, false));
+        g_clear(b);
+        part->from = g_state(b);
+        part->to = g_both(b, part->from, &x, at, &y, but, true);
+    }
+    seam_buf_release(&p);
+    g_auto_release(&x);
+    g_auto_release(&y);
+}
+
 static void set_string(struct g_schema *s, const struct g_job *job)
 {
     struct g_build *b = s->b;
@@ -170,7 +216,8 @@ static void set_string(struct g_schema *s, const struct g_job *job)
     uint32_t min = count_of(job->v, "minLength", 0);
     uint32_t max = count_of(job->v, "maxLength", UINT32_MAX), open;
     enum g_coding coding = job->raw ? G_RAW : G_JSON;
-    bool alone = !format && !min && max == UINT32_MAX && !s->j->never;
+    uint32_t but = job->raw / G_RAW_BUT;
+    bool alone = !format && !min && max == UINT32_MAX && !s->j->never && !but;
     struct g_part part = { G_NONE, G_NONE };
 
     if (format) {
@@ -207,8 +254,17 @@ static void set_string(struct g_schema *s, const struct g_job *job)
 
         other.from = g_state(b);
         other.to = draw_lengths(b, other.from, min, max, coding);
-        also(b, &part, other);
+        if (part.from == G_NONE)
+            part = other;
+        else
+            also(b, &part, other);
     }
+    if (part.from == G_NONE) {
+        part.from = part.to = g_state(b);
+        g_chars(b, part.from, 0, 0x10ffff, coding, part.to);
+    }
+    if (but)
+        no_look_alikes(s, &part, but);
     g_json_limit(s->j, &part);
     if (!job->raw) {
         open = g_state(b);
@@ -231,13 +287,13 @@ static uint32_t string_rule(struct g_schema *s, const json_t *v,
     struct seam_buf key = { 0 };
     const json_t *known;
 
-    if (!pattern && !format)
+    if (!pattern && !format && at->raw <= G_RAW_VALUE)
         return g_json_rule(
             s->j,
             (struct g_leaf){ .kind = at->raw ? G_LEAF_TEXT : G_LEAF_STRING,
                              .min_chars = min,
                              .max_chars = max });
-    seam_buf_fmt(&key, "%s %u %u %s ", at->raw ? "text" : "string", min, max,
+    seam_buf_fmt(&key, "string %u %u %u %s ", at->raw, min, max,
                  format ? json_string_value(format) : "");
     if (pattern)
         seam_buf_json(&key, json_string_value(pattern),
@@ -799,7 +855,7 @@ static bool depth_is_at_most(const json_t *v, int most)
 }
 
 uint32_t g_schema_add(struct g_schema **list, struct g_json *j,
-                      const json_t *root, const char *where, bool raw)
+                      const json_t *root, const char *where, uint32_t raw)
 {
     struct g_schema *s = calloc(1, sizeof *s);
     const struct g_place *place;

@@ -94,11 +94,15 @@ bool g_format_range(const char *name, int64_t *min, int64_t *max);
 
 /* ---- Rules (schema.c) ---------------------------------------------------- */
 
+/* How a string stands that is the whole value: 0: as JSON; otherwise as it is,
+ * without quotes and escapes, and then it is none that reads as a value of one of
+ * these types, G_TYPE_* times G_RAW_BUT. */
+enum { G_RAW_VALUE = 1, G_RAW_BUT = 256 };
+
 /* The rule of a schema document, which lives until g_schema_release; where does
- * as well.  raw: a string that is the whole value stands as it is, without
- * quotes and escapes. */
+ * as well. */
 uint32_t g_schema_add(struct g_schema **list, struct g_json *j,
-                      const json_t *root, const char *where, bool raw);
+                      const json_t *root, const char *where, uint32_t raw);
 void g_schema_release(struct g_schema *list);
 /* The place of a rule that was made for a schema of the list; false when there
  * is none. */

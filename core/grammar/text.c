@@ -33,7 +33,7 @@ struct text {
     uint32_t n_rules, cap_rules;
     const struct seam_grammar_import *import;
     size_t n_imports;
-    json_t *imported; /* "json NAME" and "value NAME" to rules */
+    json_t *imported; /* "RAW NAME" to rules, RAW as in schema.h */
     json_t *never;
 };
 
@@ -321,7 +321,7 @@ static size_t argument_read(struct text *t, char *out, size_t cap)
     return n;
 }
 
-static uint32_t import_rule(struct text *t, const char *name, bool raw)
+static uint32_t import_rule(struct text *t, const char *name, uint32_t raw)
 {
     const struct seam_grammar_import *found = NULL;
     char key[128];
@@ -333,7 +333,7 @@ static uint32_t import_rule(struct text *t, const char *name, bool raw)
             found = &t->import[i];
     if (!found)
         return wrong(t, "there is no schema with this name");
-    snprintf(key, sizeof key, "%s %s", raw ? "value" : "json", name);
+    snprintf(key, sizeof key, "%u %s", raw, name);
     known = json_object_get(t->imported, key);
     if (known)
         return (uint32_t)json_integer_value(known);
@@ -342,6 +342,44 @@ static uint32_t import_rule(struct text *t, const char *name, bool raw)
     if (json_object_set_new(t->imported, key, json_integer(rule)))
         g_fail(t->b, SEAM_ENOMEM, "grammar: out of memory");
     return rule;
+}
+
+/* "but" and types behind the name in @value(), or nothing. */
+static uint32_t but_read(struct text *t)
+{
+    static const struct {
+        const char *name;
+        uint32_t type;
+    } types[] = {
+        { "null", G_TYPE_NULL },     { "boolean", G_TYPE_BOOLEAN },
+        { "number", G_TYPE_NUMBER }, { "array", G_TYPE_ARRAY },
+        { "object", G_TYPE_OBJECT },
+    };
+    uint32_t raw = G_RAW_VALUE;
+    bool any = false;
+    size_t n, i;
+
+    skip_blanks(t);
+    n = name_length(t, t->at);
+    if (!n)
+        return raw;
+    if (n != 3 || memcmp(t->p + t->at, "but", 3) != 0)
+        return wrong(t, "expected ')' or \"but\"");
+    for (;;) {
+        t->at += n;
+        skip_blanks(t);
+        n = name_length(t, t->at);
+        if (!n)
+            return any ? raw : wrong(t, "expected a type");
+        for (i = 0; i < sizeof types / sizeof *types; i++)
+            if (n == strlen(types[i].name) &&
+                !memcmp(t->p + t->at, types[i].name, n))
+                break;
+        if (i == sizeof types / sizeof *types)
+            return wrong(t, "expected null, boolean, number, array or object");
+        raw |= types[i].type * G_RAW_BUT;
+        any = true;
+    }
 }
 
 static uint32_t builtin_read(struct text *t)
@@ -379,8 +417,8 @@ static uint32_t builtin_read(struct text *t)
                 return wrong(t, "expected the name of a schema");
             memcpy(name, t->p + t->at, n);
             name[n] = 0;
-            e = call_new(t, import_rule(t, name, true));
             t->at += n;
+            e = call_new(t, import_rule(t, name, but_read(t)));
         }
         skip_blanks(t);
         if (!t->b->rc && !at_char(t, ')'))
@@ -394,7 +432,7 @@ static uint32_t builtin_read(struct text *t)
         if (!strcmp(leaf[i].name, name))
             return call_new(t, g_json_any(t->j, leaf[i].kind));
     t->at = from;
-    e = call_new(t, import_rule(t, name, false));
+    e = call_new(t, import_rule(t, name, 0));
     t->at = from + 1 + n;
     return e;
 }
@@ -736,7 +774,8 @@ static void set_all(struct text *t)
                 continue;
             /* What was called becomes a call of the schema's rule. */
             uint32_t rule = g_schema_add(t->docs, t->j, t->import[i].schema,
-                                         t->import[i].where, key[0] == 'v');
+                                         t->import[i].where,
+                                         (uint32_t)strtoul(key, NULL, 10));
 
             part.from = g_state(t->b);
             part.to = g_calling(t->b, part.from, rule);

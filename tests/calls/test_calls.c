@@ -128,6 +128,29 @@ static const char *const PROPERTIES[] = {
     "{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/unit\"}}",
     "{\"description\":\"anything\"}",
     "{}",
+    /* Strings that may look like something else that is restricted. */
+    "{\"type\":[\"string\",\"integer\"],\"minimum\":3}",
+    "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":"
+    "\"string\"}}]}",
+    "{\"anyOf\":[{\"type\":\"string\",\"minLength\":2},{\"type\":\"array\","
+    "\"items\":{\"type\":\"string\"},\"minItems\":1},{\"type\":\"null\"}]}",
+    "{\"oneOf\":[{\"type\":\"string\",\"maxLength\":9},{\"type\":\"object\","
+    "\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"],"
+    "\"additionalProperties\":false}]}",
+    "{\"anyOf\":[{\"type\":\"string\"},{\"enum\":[1,2]}]}",
+    "{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^[0-9]+[a-z]?$\"},{\"type\":"
+    "\"number\",\"maximum\":5}]}",
+    "{\"type\":[\"string\",\"array\"],\"items\":{\"type\":[\"string\","
+    "\"integer\"]}}",
+    "{\"anyOf\":[{\"type\":\"string\"},{\"minimum\":5}]}",
+    "{\"anyOf\":[{\"type\":\"string\"},{\"$ref\":\"#/$defs/list\"}]}",
+    "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"number\",\"minimum\":1},{"
+    "\"type\":\"boolean\"},{\"type\":\"array\",\"items\":{\"type\":\"number\"}},{"
+    "\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\"}}}]}",
+    "{\"anyOf\":[{\"type\":\"string\",\"format\":\"date\"},{\"type\":"
+    "\"integer\",\"minimum\":0}]}",
+    "{\"enum\":[\"1\",1]}",
+    "{\"minimum\":3}",
 };
 
 Test(calls, arguments_conform_however_they_are_typed)
@@ -239,13 +262,11 @@ struct refusal {
 };
 
 static const struct refusal REFUSALS[] = {
-    { "{\"type\":[\"string\",\"integer\"],\"minimum\":3}", "" },
-    { "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":"
-      "\"string\"}}]}",
-      "" },
-    { "{\"anyOf\":[{\"type\":\"string\"},{\"enum\":[1,2]}]}", "" },
-    { "{\"enum\":[\"1\",1]}", "" },
-    { "{\"minimum\":3}", "" },
+    { "{\"enum\":[\"1\",1],\"type\":\"integer\"}", "" },
+    { "{\"anyOf\":[{\"const\":\"7\"},{\"type\":\"integer\"}]}", "" },
+    { "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"uniqueItems\":"
+      "true}]}",
+      ".anyOf[1].uniqueItems" },
     { "{\"type\":\"string\",\"not\":{}}", ".not" },
     { "{\"type\":\"array\",\"items\":{\"type\":\"strong\"}}", ".items.type" },
 };

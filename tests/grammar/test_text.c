@@ -97,6 +97,53 @@ Test(text, counted_characters)
     rig_close(&r);
 }
 
+Test(text, strings_without_quotes_do_not_look_like_what_they_are_not)
+{
+    static const struct {
+        const char *text;
+        bool ok;
+    } words[] = {
+        { "[\"a\",\"b\"]", true },
+        { "[1]", false },
+        { "[a]", false },
+        { " [1] ", false },
+        { "[x", true },
+        { "x]", true },
+        { "{}", true },
+        { "7", true },
+        { "3", false },
+        { "-1.5e3", false },
+        { " 3", false },
+        { "1.", true },
+        { "7 days", true },
+        { "true", true },
+        { "\"3\"", true },
+        { "null", true },
+        { "abcdef", true },
+        { "a", false },
+        { "[]", true },
+        { "9e", true },
+        { "-", false },
+    };
+    static const char schema[] =
+        "{\"anyOf\":[{\"type\":\"string\",\"minLength\":2},{\"type\":"
+        "\"integer\",\"minimum\":5},{\"type\":\"array\",\"items\":{\"type\":"
+        "\"string\"}}]}";
+    struct rig r = small();
+    json_t *v = json_of(schema);
+    struct seam_grammar_import import = { "v", v, "schema" };
+    struct seam_matcher *m =
+        text_matcher(&r, "root ::= @value(v but number array)", &import, 1);
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        cr_expect_eq(walk_accepts(m, r.t, words[i].text, strlen(words[i].text)),
+                     words[i].ok, "%s", words[i].text);
+    check_masks(&r, m, "look-alikes", 6, 100);
+    seam_matcher_free(m);
+    json_decref(v);
+    rig_close(&r);
+}
+
 Test(text, has_json_built_in)
 {
     check_words("root ::= \"x=\" @json \";\" @integer \";\" @string",
@@ -352,6 +399,9 @@ Test(refusal, names_line_and_column)
     check_refused("root ::= <|end|>", "one that ends the answer");
     check_refused("root ::= @nothing", "no schema with this name");
     check_refused("root ::= @value(nothing)", "no schema with this name");
+    check_refused("root ::= @value(a but)", "g:1:22: expected a type");
+    check_refused("root ::= @value(a but integer)", "g:1:23: expected null");
+    check_refused("root ::= @value(a or number)", "expected ')' or \"but\"");
     check_refused("root ::= \"\\ud800\"", "expected a code point");
     check_refused("@never \"\"\nroot ::= \"a\"", "not empty");
     check_refused("root ::= \"\xff\"", "is not UTF-8");

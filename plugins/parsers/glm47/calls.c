@@ -219,17 +219,26 @@ static void property(struct writer *w, const struct jt_value *props,
 {
     struct glm_param param = glm_param_of(w->params, props, p->key);
     size_t cut = path_add(w, p->key);
-    int exact = glm_param_exact(&param);
-    char value[40];
+    static const char *const types[] = { "null", "boolean", "number", "array",
+                                         "object" };
+    char value[96];
+    size_t n;
+    uint32_t but;
+    int exact = glm_param_exact(&param, &but);
 
     if (exact < 0)
         out_of_memory(w);
     else if (key_usable(w, p->key) && !exact)
-        refuse(w, "strings are allowed and other types restricted; written "
-                  "without quotes they cannot be told apart");
+        refuse(w, "strings and other values that it allows cannot be told "
+                  "apart when they are written without quotes");
     if (w->rc)
         return;
-    snprintf(value, sizeof value, "@value(s%u)", w->n_schemas);
+    n = (size_t)snprintf(value, sizeof value, "@value(s%u%s", w->n_schemas,
+                         but ? " but" : "");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (but >> i & 1)
+            n += (size_t)snprintf(value + n, sizeof value - n, " %s", types[i]);
+    snprintf(value + n, sizeof value - n, ")");
     send_schema(w, p);
     pair(w, p->key, value, required);
     w->where.n = cut;

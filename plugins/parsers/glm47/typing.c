@@ -285,10 +285,10 @@ struct exact {
     const struct jt_value *root;
     const struct jt_value *path[MAX_DEPTH];
     uint32_t depth, steps;
-    bool typed; /* types are named                                        */
-    bool other; /* values are listed that are no strings                  */
-    bool twin;  /* a listed string reads as another JSON value            */
-    bool format;
+    bool typed;   /* types are named                                        */
+    bool other;   /* values are listed that are no strings                  */
+    bool twin;    /* a listed string reads as another JSON value            */
+    bool lists;   /* anyOf, oneOf, allOf                                    */
     bool bound;   /* values that are no strings are restricted otherwise   */
     bool unknown; /* too much, or circular                                 */
     bool no_memory;
@@ -321,10 +321,10 @@ static void exact_walk(struct exact *x, const struct jt_value *s);
 static void exact_member(struct exact *x, const struct jt_value *m)
 {
     static const char *const neutral[] = {
-        "minLength",   "maxLength", "pattern",     "title",
-        "description", "default",   "examples",    "$schema",
-        "$id",         "$comment",  "$defs",       "deprecated",
-        "readOnly",    "writeOnly", "definitions", NULL
+        "minLength", "maxLength",  "pattern",  "title",     "description",
+        "default",   "examples",   "$schema",  "$id",       "$comment",
+        "$defs",     "deprecated", "readOnly", "writeOnly", "definitions",
+        "format",    NULL
     };
     static const char *const lists[] = { "anyOf", "oneOf", "allOf", NULL };
 
@@ -332,14 +332,13 @@ static void exact_member(struct exact *x, const struct jt_value *m)
         return;
     if (text_is(m->key, "type")) {
         x->typed = true;
-    } else if (text_is(m->key, "format")) {
-        x->format = true;
     } else if (text_is(m->key, "const")) {
         exact_listed(x, m);
     } else if (text_is(m->key, "enum") && m->kind == JT_ARRAY) {
         for (const struct jt_value *v = m->first; v; v = v->next)
             exact_listed(x, v);
     } else if (is_one_of(m->key, lists) && m->kind == JT_ARRAY) {
+        x->lists = true;
         for (const struct jt_value *v = m->first; v; v = v->next)
             exact_walk(x, v);
     } else if (text_is(m->key, "$ref") && m->kind == JT_STRING) {
@@ -380,11 +379,28 @@ static bool is_list(const struct glm_param *p, bool *no_memory)
     return false;
 }
 
-int glm_param_exact(const struct glm_param *p)
+/* Types that text is not to look like when it is read by types. */
+static uint32_t looks(uint32_t types)
+{
+    static const uint32_t look[][2] = {
+        { TYPE_NULL, GLM_LOOKS_NULL },     { TYPE_BOOL, GLM_LOOKS_BOOLEAN },
+        { TYPE_NUMBER, GLM_LOOKS_NUMBER }, { TYPE_INTEGER, GLM_LOOKS_NUMBER },
+        { TYPE_ARRAY, GLM_LOOKS_ARRAY },   { TYPE_OBJECT, GLM_LOOKS_OBJECT },
+    };
+    uint32_t to = 0;
+
+    for (size_t i = 0; i < sizeof look / sizeof *look; i++)
+        if (!types || (types & look[i][0]))
+            to |= look[i][1];
+    return to;
+}
+
+int glm_param_exact(const struct glm_param *p, uint32_t *but)
 {
     struct exact x = { .root = p->root };
     bool listed;
 
+    *but = 0;
     if (p->no_memory)
         return SEAM_ENOMEM;
     if (p->raw_string || !p->schema)
@@ -393,15 +409,17 @@ int glm_param_exact(const struct glm_param *p)
     listed = is_list(p, &x.no_memory);
     if (x.no_memory)
         return SEAM_ENOMEM;
-    if (x.unknown || x.twin)
+    if (x.unknown)
         return 0;
+    /* Its text is read as the string, which a list alone allows as well. */
+    if (x.twin)
+        return listed && !x.typed && !x.bound && !x.lists;
     if (listed || (p->types && !(p->types & TYPE_STRING)))
         return 1;
     /* Text that looks like another value is read as that, and has to be one. */
-    if (x.bound || x.other ||
-        (x.format && (!p->types || (p->types & TYPE_NUMBER))))
-        return 0;
-    return p->types || !x.typed;
+    if (x.bound || x.other || (!p->types && x.typed))
+        *but = looks(p->types);
+    return 1;
 }
 
 /* ---- Helpers ------------------------------------------------------------- */

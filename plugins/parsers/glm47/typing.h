@@ -24,11 +24,20 @@ struct glm_param glm_param_of(const struct jt_value *root,
 void glm_value(const struct glm_param *param, struct seam_str raw,
                struct tbuf *out);
 
+/* Types that a text may look like. */
+enum {
+    GLM_LOOKS_NULL = 1,
+    GLM_LOOKS_BOOLEAN = 2,
+    GLM_LOOKS_NUMBER = 4,
+    GLM_LOOKS_ARRAY = 8,
+    GLM_LOOKS_OBJECT = 16
+};
+
 /* Is every value that conforms to the parameter's schema, written into a call
- * with a string as it stands, read back by glm_value as one that conforms?
- * 1, 0 or ENOMEM.  0 also where that cannot be told: for a string in union with
- * what is further restricted, since such text may look like either. */
-int glm_param_exact(const struct glm_param *param);
+ * with a string as it stands, read back by glm_value as one that conforms?  1, 0
+ * or ENOMEM; 0 also where that cannot be told.  *but: provided that no string is
+ * written that looks like one of these types (GLM_LOOKS_*). */
+int glm_param_exact(const struct glm_param *param, uint32_t *but);
 
 /* What "#" or "#/..." leads to within the document root; NULL for anything
  * else.  Sets *no_memory, or leaves it. */
