@@ -158,6 +158,8 @@ Test(bench, takes_a_model_apart)
               "engine.threads=1"),
          0, "with engine.threads=1:", "made ");
     root = json_of(p.json);
+    cr_expect_gt(number(root, "load_ms"), 0);
+    cr_expect_gt(number(root, "first_token_ms"), number(root, "load_ms"));
     points = json_object_get(root, "points");
     cr_assert_eq(json_array_size(points), 2);
     decode = json_object_get(json_array_get(points, 1), "decode");
