@@ -216,6 +216,130 @@ static const struct field_case MESSAGES[] = {
     { "{\"role\":\"function\",\"name\":\"f\",\"content\":\"x\"}", NULL },
 };
 
+/* Whatever stands in a field, it is accepted, or refused by its name. */
+Test(fields, of_any_type_are_accepted_or_named)
+{
+    static const char *const names[] = {
+        "model",
+        "messages",
+        "prompt",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+        "min_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "n",
+        "seed",
+        "stop",
+        "stop_token_ids",
+        "ignore_eos",
+        "include_stop_str_in_output",
+        "skip_special_tokens",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "repeat_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "best_of",
+        "echo",
+        "tools",
+        "tool_choice",
+        "functions",
+        "function_call",
+        "parallel_tool_calls",
+        "response_format",
+        "grammar",
+        "modalities",
+        "priority",
+        "timeout",
+        "user",
+        "reasoning_effort",
+        "reasoning",
+        "thinking",
+        "enable_thinking",
+        "chat_template_kwargs",
+        "include_reasoning",
+        "separate_reasoning",
+        "stream_reasoning",
+        "add_generation_prompt",
+        "continue_final_message",
+        "return_token_ids",
+        "use_beam_search",
+        "thinking_token_budget",
+        "suffix",
+        "audio",
+        "web_search_options",
+        "chat_template",
+        "prompt_logprobs",
+        "logits_processors",
+        "lora",
+        "json_schema",
+        "regex",
+        "ebnf",
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "structured_outputs",
+        "typical_p",
+        "mirostat",
+        "dry_multiplier",
+        "length_penalty",
+        "stop_regex",
+        "bad_words",
+        "allowed_token_ids",
+    };
+    static const char *const values[] = {
+        "null",         "true",       "false", "0",
+        "-1",           "1e308",      "0.5",   "\"\"",
+        "\"x\"",        "[]",         "{}",    "[null]",
+        "[[]]",         "{\"x\":{}}", "[{}]",  "99999999999999999999999",
+        "{\"type\":5}", "[\"\",1]",
+    };
+    static const char *const bases[][2] = {
+        { "/v1/chat/completions",
+          "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]" },
+        { "/v1/completions", "\"prompt\":\"x\"" },
+    };
+    struct fixture f;
+
+    fixture_open(&f, "</think>ok\1");
+    for (int b = 0; b < 2; b++)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+                const char *param;
+                char body[512];
+                struct reply r;
+
+                /* What the body cannot do without may come twice here. */
+                if (!strcmp(names[i], "messages") ||
+                    !strcmp(names[i], "prompt"))
+                    continue;
+                snprintf(body, sizeof body, "{%s,%s\"%s\":%s}", bases[b][1],
+                         strcmp(names[i], "seed") ? "\"seed\":1," : "",
+                         names[i], values[k]);
+                if (!strcmp(names[i], "stream") && !strcmp(values[k], "true"))
+                    continue;
+                client_post(f.url, bases[b][0], body, &r);
+                param = json_string_value(reply_at(&r, "error", "param", NULL));
+                if (!strcmp(values[k], "null"))
+                    cr_expect_eq(r.status, 200, "%s: %s", body, r.body.p);
+                else if (r.status != 200 && strcmp(names[i], "model"))
+                    cr_expect(r.status == 400 && param &&
+                                  !strncmp(param, names[i], strlen(names[i])),
+                              "%s: %d %s", body, r.status, r.body.p);
+                reply_release(&r);
+            }
+    fixture_alive(&f, 1, "ok");
+    fixture_close(&f);
+}
+
 Test(fields, of_messages_are_checked_by_place)
 {
     struct fixture f;
