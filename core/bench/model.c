@@ -236,11 +236,9 @@ static double measured_glue(const struct measured *m)
     return m->ns > 0 ? (double)ns / m->ns : 0;
 }
 
-/* The parts of a step as a table.  With bytes, held against `read` bytes a
- * second; else with products, held against `dot` operations a second. */
+/* The parts of a step as a table; bytes NULL: they are not known. */
 static json_t *bench_parts(const struct measured *m,
-                           const struct seam_bench_bytes *bytes, double read,
-                           const double *ops, double dot)
+                           const struct seam_bench_bytes *bytes, double read)
 {
     json_t *rows = json_array();
 
@@ -263,42 +261,31 @@ static json_t *bench_parts(const struct measured *m,
             json_object_set_new(row, "percent of read",
                                 json_real(read > 0 ? 100e9 * gb / read : 0));
         }
-        if (ops && ops[p] > 0 && us > 0) {
-            double gops = ops[p] / us / 1e3;
-
-            json_object_set_new(row, "GFLOP", json_real(ops[p] / 1e9));
-            json_object_set_new(row, "GFLOP/s", json_real(gops));
-            json_object_set_new(row, "percent of dot",
-                                json_real(dot > 0 ? 100e9 * gops / dot : 0));
-        }
         json_array_append_new(rows, row);
     }
     return rows;
 }
 
-static void print_parts(const json_t *rows, bool are_ops)
+static void print_parts(const json_t *rows)
 {
-    static const char *const key[2][3] = {
-        { "MB", "GB/s", "percent of read" },
-        { "GFLOP", "GFLOP/s", "percent of dot" },
-    };
     const json_t *row;
     size_t i;
 
     printf("  %-18s %6s %10s %6s %9s %7s %6s\n", "part", "calls", "us", "share",
-           key[are_ops][0], key[are_ops][1], are_ops ? "dot" : "read");
+           "MB", "GB/s", "read");
     json_array_foreach(rows, i, row)
     {
+        const json_t *mb = json_object_get(row, "MB");
+
         printf("  %-18s %6.4g %10.1f %4.1f %%",
                json_string_value(json_object_get(row, "part")),
                json_number_value(json_object_get(row, "calls")),
                json_number_value(json_object_get(row, "us")),
                json_number_value(json_object_get(row, "percent")));
-        if (json_object_get(row, key[are_ops][0]))
-            printf(" %9.2f %7.2f %4.0f %%",
-                   json_number_value(json_object_get(row, key[are_ops][0])),
-                   json_number_value(json_object_get(row, key[are_ops][1])),
-                   json_number_value(json_object_get(row, key[are_ops][2])));
+        if (mb)
+            printf(" %9.2f %7.2f %4.0f %%", json_number_value(mb),
+                   json_number_value(json_object_get(row, "GB/s")),
+                   json_number_value(json_object_get(row, "percent of read")));
         printf("\n");
     }
 }
@@ -333,7 +320,7 @@ static json_t *report_decode(struct bench *b, uint32_t context,
     measured_rest(&m[0]);
     used = rate * (double)bytes.all;
     percent = read > 0 ? 100 * used / read : 0;
-    parts = bench_parts(&m[0], &bytes, read, NULL, 0);
+    parts = bench_parts(&m[0], &bytes, read);
     printf("decode %u at %u: %.2f tok/s (spread %.0f %%), %.1f MB a token = "
            "%.2f GB/s, %.1f %% of read %.2f GB/s\n",
            b->o->n_decode, context, rate, 100 * seam_samples_spread(&m[0].rate),
@@ -345,7 +332,7 @@ static json_t *report_decode(struct bench *b, uint32_t context,
         (double)(bytes.all - bytes.experts - bytes.state - bytes.cache) / 1e6,
         (double)bytes.state / 1e6, (double)bytes.cache / 1e6,
         100 * measured_glue(&m[0]), (double)m[0].launches / (double)m[0].steps);
-    print_parts(parts, false);
+    print_parts(parts);
     o = json_pack(
         "{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "tokens_per_s",
         seam_report_samples(&m[0].rate), "bytes", (json_int_t)bytes.all,
@@ -363,31 +350,25 @@ static json_t *report_prefill(struct bench *b, uint32_t context,
                               const struct seam_ceilings *c)
 {
     const struct side *s = &b->side[0];
-    double rate = seam_samples_at(&m[0].rate, 0.5), ops = 0;
-    double part_ops[SEAM_N_WATCHED];
+    double rate = seam_samples_at(&m[0].rate, 0.5);
+    /* Products with weights alone: attention itself comes on top. */
+    double ops =
+        2 * rate *
+        ((double)s->weights.n_active -
+         (double)s->weights.n[SEAM_WATCH_HEAD] * (1 - 1.0 / b->o->n_prefill));
     double bf16 = seam_samples_at(&c->dot[SEAM_DOT_BF16], 0.5);
     double int8 = seam_samples_at(&c->dot[SEAM_DOT_INT8], 0.5);
     json_t *o, *parts;
 
-    /* Products with weights alone: attention itself comes on top.  Only the
-     * last token of each step goes through the head. */
-    for (int p = 0; p < SEAM_N_WATCHED; p++) {
-        double steps = (double)(m[0].steps ? m[0].steps : 1);
-        double tokens = (double)b->o->n_prefill * m[0].rate.n / steps;
-
-        part_ops[p] =
-            2 * (double)s->weights.n[p] * (p == SEAM_WATCH_HEAD ? 1 : tokens);
-        ops += part_ops[p] * rate / tokens;
-    }
     measured_rest(&m[0]);
-    parts = bench_parts(&m[0], NULL, 0, part_ops, bf16);
+    parts = bench_parts(&m[0], NULL, 0);
     printf("prefill %u at %u: %.1f tok/s (spread %.0f %%) = %.0f GFLOP/s of "
            "weights, %.1f %% of bf16, %.1f %% of int8; glue %.1f %%\n",
            b->o->n_prefill, context, rate,
            100 * seam_samples_spread(&m[0].rate), ops / 1e9,
            bf16 > 0 ? 100 * ops / bf16 : 0, int8 > 0 ? 100 * ops / int8 : 0,
            100 * measured_glue(&m[0]));
-    print_parts(parts, true);
+    print_parts(parts);
     o = json_pack("{s:o, s:f, s:f, s:f, s:f, s:o}", "tokens_per_s",
                   seam_report_samples(&m[0].rate), "ops_per_s", ops,
                   "percent_of_bf16", bf16 > 0 ? 100 * ops / bf16 : 0,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/engine/impl.h"
+#include "core/engine/swap.h"
 
 /* ---- Asking -------------------------------------------------------------- */
 
@@ -218,7 +219,8 @@ static bool engine_wait(struct seam_engine *e)
     bool go;
 
     pthread_mutex_lock(&e->lock);
-    while (!e->stop && !e->n_running && !e->first)
+    while (!e->stop && !e->n_running && !e->first &&
+           !atomic_load_explicit(&e->swap_due, memory_order_relaxed))
         pthread_cond_wait(&e->change, &e->lock);
     go = !e->stop;
     pthread_mutex_unlock(&e->lock);
@@ -240,10 +242,13 @@ static void *engine_main(void *arg)
     pthread_cond_broadcast(&e->change);
     pthread_mutex_unlock(&e->lock);
     while (!rc && engine_wait(e)) {
+        if (atomic_load_explicit(&e->swap_due, memory_order_relaxed))
+            seam_swapper_boundary(e);
         seam_engine_step(e);
         if (seam_engine_state(e) == SEAM_ENGINE_FAILED)
             rc = SEAM_EDEVICE;
     }
+    seam_swapper_stop(e);
     pthread_mutex_lock(&e->lock);
     err = e->load_err;
     pthread_mutex_unlock(&e->lock);
@@ -322,12 +327,17 @@ enum seam_engine_state seam_engine_wait_loaded(struct seam_engine *e,
 
 void seam_engine_drain(struct seam_engine *e)
 {
+    bool ready;
+
     pthread_mutex_lock(&e->lock);
-    if (seam_engine_state(e) == SEAM_ENGINE_READY)
+    ready = seam_engine_state(e) == SEAM_ENGINE_READY;
+    if (ready)
         atomic_store_explicit(&e->state, SEAM_ENGINE_DRAINING,
                               memory_order_release);
     pthread_cond_broadcast(&e->change);
     pthread_mutex_unlock(&e->lock);
+    if (ready)
+        seam_swapper_stop(e);
 }
 
 void seam_engine_stop(struct seam_engine *e)
@@ -337,6 +347,7 @@ void seam_engine_stop(struct seam_engine *e)
     pthread_cond_broadcast(&e->change);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->thread, NULL);
+    seam_swapper_join(e);
 }
 
 void seam_engine_free(struct seam_engine *e)
@@ -348,6 +359,7 @@ void seam_engine_free(struct seam_engine *e)
     seam_prefix_free(e->prefix);
     seam_compiled_free(e->compiled);
     seam_vocab_free(e->vocabulary);
+    seam_swapper_free(e);
     seam_runtime_close(e->rt);
     free(e->running);
     free(e->free_page);

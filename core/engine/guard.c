@@ -16,6 +16,7 @@ struct guarded {
     char *base; /* the front band */
     uint64_t bytes;
     uint32_t mem;
+    bool trial;
     struct seam_memory_source source;
     char name[120];
 };
@@ -78,7 +79,9 @@ int seam_guards_alloc(struct seam_guards *g, const struct seam_memory_source *s,
                       uint32_t mem, uint64_t bytes, void **out,
                       struct seam_error *err)
 {
-    struct guarded v = { .bytes = bytes, .mem = mem, .source = *s };
+    struct guarded v = {
+        .bytes = bytes, .mem = mem, .trial = s->trial, .source = *s
+    };
     int rc = s->table->alloc(s->self, mem, bytes + 2 * BAND, 256,
                              (void **)&v.base, err);
 
@@ -170,6 +173,33 @@ void seam_guards_name_grant(struct seam_guards *g,
     seam_guards_name(g, grant->grant.pinned, name);
 }
 
+void seam_guards_accept(struct seam_guards *g, const void *p,
+                        const struct seam_memory_source *s)
+{
+    struct guarded *v;
+
+    pthread_mutex_lock(&g->lock);
+    v = guards_find(g, p);
+    if (v) {
+        v->trial = false;
+        v->source = *s;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+void seam_guards_accept_grant(struct seam_guards *g,
+                              const struct runtime_grant *grant,
+                              const struct seam_memory_source *s)
+{
+    for (uint32_t p = 0; p < SEAM_MAX_PLANES; p++)
+        for (uint32_t l = 0; grant->plane[p] && l < grant->n_layers; l++)
+            seam_guards_accept(g, grant->plane[p][l], s);
+    for (uint32_t l = 0; grant->state && l < grant->n_layers; l++)
+        seam_guards_accept(g, grant->state[l], s);
+    seam_guards_accept(g, grant->grant.keep, s);
+    seam_guards_accept(g, grant->grant.pinned, s);
+}
+
 /* Look at one band; *far is the furthest byte that was hit, as a distance from
  * the grant, 0 when it is whole. */
 static int guards_look(const struct guarded *v, char *p, bool front,
@@ -218,7 +248,7 @@ static int guards_check_one(const struct guarded *v, struct seam_error *err)
                      (unsigned long long)v->bytes);
 }
 
-int seam_guards_check(struct seam_guards *g, struct seam_error *err)
+int seam_guards_check(struct seam_guards *g, bool trial, struct seam_error *err)
 {
     struct seam_error one;
     int rc = 0;
@@ -226,7 +256,7 @@ int seam_guards_check(struct seam_guards *g, struct seam_error *err)
     pthread_mutex_lock(&g->lock);
     /* All are looked at, so that none is found again by the next step. */
     for (size_t i = 0; i < g->n; i++)
-        if (guards_check_one(&g->v[i], &one) && !rc) {
+        if (g->v[i].trial == trial && guards_check_one(&g->v[i], &one) && !rc) {
             *err = one;
             rc = one.code;
         }

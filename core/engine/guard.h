@@ -34,7 +34,16 @@ void seam_guards_name_grant(struct seam_guards *g,
                             const struct seam_instance *i,
                             const struct runtime_grant *grant);
 
-/* EDATA: what was written past, and how far.  [submit] */
-int seam_guards_check(struct seam_guards *g, struct seam_error *err);
+/* Memory from a source that says `trial` is looked at apart, until all of a
+ * grant, or a piece, is taken into use; s is then who looks.  [submit] */
+void seam_guards_accept(struct seam_guards *g, const void *p,
+                        const struct seam_memory_source *s);
+void seam_guards_accept_grant(struct seam_guards *g,
+                              const struct runtime_grant *grant,
+                              const struct seam_memory_source *s);
+
+/* EDATA: what was written past, and how far.  [submit], with trial [control] */
+int seam_guards_check(struct seam_guards *g, bool trial,
+                      struct seam_error *err);
 
 #endif

@@ -5,6 +5,7 @@
  *   queue.c     submissions, who waits, what each tenant was served
  *   schedule.c  admission, preemption, what a step is made of
  *   cache.c     pages, and the snapshots that prompts go on from
+ *   swap.c      replacing plugins while requests run
  *   step.c      computing a step and handing out its tokens */
 #ifndef SEAM_ENGINE_IMPL_H
 #define SEAM_ENGINE_IMPL_H
@@ -55,9 +56,14 @@ struct seam_engine {
         sampling; /* relaxed: for the watchdog, see seam_engine_where */
     _Atomic uint64_t mean_ns; /* a run lately took, for Retry-After; relaxed */
 
+    /* The swapper wants something between two steps; new requests wait while
+     * the running ones end.  relaxed: looked at again at each step. */
+    _Atomic bool swap_due, hold;
+
     /* From here on constant once READY, and written before by the thread. */
     struct seam_timeline *timeline; /* NULL: none is wanted */
     struct seam_runtime *rt;
+    struct seam_swapper *swapper;
     int32_t eos[SEAM_ENGINE_MAX_EOS];
     uint32_t n_eos;
     float temperature, top_p;
@@ -170,6 +176,10 @@ int seam_engine_resume(struct seam_engine *e, struct seam_gen *g,
  * its end, where a turn of the user begins, and every so often. */
 uint32_t seam_engine_until_cut(const struct seam_engine *e,
                                const struct seam_gen *g);
+
+/* Put a running one back to the head of the queue; its tokens are kept and
+ * computed again when it returns. */
+void seam_engine_preempt(struct seam_engine *e, struct seam_gen *g);
 
 /* Admit, choose, compute, deliver. */
 void seam_engine_step(struct seam_engine *e);

@@ -1,6 +1,7 @@
 #include "core/engine/instance.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void seam_instances_init(struct seam_instances *home)
 {
@@ -75,6 +76,24 @@ out:
     return rc;
 }
 
+/* What a plugin's call came to, whether or not it gave a reason. */
+static int instance_failed(const struct seam_instance *i, const char *call,
+                           int rc, const struct seam_error *why,
+                           struct seam_error *err)
+{
+    if (why->code < 0 && *why->text) {
+        *err = *why;
+        err->text[sizeof err->text - 1] = 0;
+        /* Many begin with their name. */
+        return strncmp(err->text, i->host.name, strlen(i->host.name)) != 0
+                   ? seam_fail_at(err, i->host.name)
+                   : err->code;
+    }
+    return seam_fail(err, rc < 0 ? rc : SEAM_EINVAL,
+                     "%s: %s fails with code %d and gives no reason",
+                     i->host.name, call, rc);
+}
+
 int seam_instance_create(struct seam_instance *i, uint32_t *layer,
                          uint32_t n_layers, const struct seam_limits *limits,
                          const struct seam_device *device,
@@ -82,6 +101,7 @@ int seam_instance_create(struct seam_instance *i, uint32_t *layer,
 {
     const struct seam_plugin *p = &i->plugin->plugin;
     struct seam_needs *needs = &i->needs;
+    struct seam_error why = { 0 };
     struct seam_create c = {
         .size = sizeof c,
         .n_layers = n_layers,
@@ -95,18 +115,18 @@ int seam_instance_create(struct seam_instance *i, uint32_t *layer,
 
     i->layer = layer;
     i->n_layers = n_layers;
-    rc = p->create(&c, &i->self, err);
+    rc = p->create(&c, &i->self, &why);
     if (rc) {
         i->self = NULL;
-        return seam_fail_at(err, i->host.name);
+        return instance_failed(i, "create", rc, &why, err);
     }
     *needs = (struct seam_needs){
         .size = sizeof *needs,
         .state_copies = 1,
         .n_layers = n_layers,
     };
-    if (p->needs && (rc = p->needs(i->self, needs, err)))
-        return seam_fail_at(err, i->host.name);
+    if (p->needs && (rc = p->needs(i->self, needs, &why)))
+        return instance_failed(i, "needs", rc, &why, err);
     if (needs->n_planes > SEAM_MAX_PLANES || needs->n_layers > n_layers ||
         (needs->state_bytes && !needs->state_copies))
         return seam_fail(err, SEAM_EINVAL,
@@ -115,6 +135,17 @@ int seam_instance_create(struct seam_instance *i, uint32_t *layer,
                          i->host.name, needs->n_planes, needs->n_layers,
                          SEAM_MAX_PLANES, n_layers);
     return seam_cfg_check_used(i->cfg, err);
+}
+
+int seam_instance_attach(struct seam_instance *i, const struct seam_grant *g,
+                         struct seam_error *err)
+{
+    struct seam_error why = { 0 };
+    int rc = i->plugin->plugin.attach
+                 ? i->plugin->plugin.attach(i->self, g, &why)
+                 : 0;
+
+    return rc ? instance_failed(i, "attach", rc, &why, err) : 0;
 }
 
 /* ---- Ending -------------------------------------------------------------- */

@@ -76,6 +76,10 @@ int seam_instance_create(struct seam_instance *i, uint32_t *layer,
                          const struct seam_model *model,
                          struct seam_error *err);
 
+/* [control] */
+int seam_instance_attach(struct seam_instance *i, const struct seam_grant *g,
+                         struct seam_error *err);
+
 /* quiesce and destroy, once; nothing of the plugin runs any more.  [control] */
 void seam_instance_end(struct seam_instance *i);
 /* End it and unload the plugin.  NULL is fine.  [control] */

@@ -4,6 +4,7 @@
 
 #include "core/base/json.h"
 #include "core/engine/impl.h"
+#include "core/engine/swap.h"
 
 static void engine_add_eos(struct seam_engine *e, int32_t id)
 {
@@ -194,6 +195,9 @@ int seam_engine_load(struct seam_engine *e, struct seam_error *err)
     if (e->config->engine.trace)
         rc = seam_timeline_open(&e->timeline, e->config->engine.trace, e->log,
                                 err);
+    if (rc)
+        return rc;
+    rc = seam_swapper_open(e, err);
     if (rc)
         return rc;
     seam_runtime_plan(e->rt, &plan);

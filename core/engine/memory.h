@@ -20,6 +20,7 @@ struct seam_memory_source {
     void *self;
     void *stream;
     struct seam_guards *guards; /* NULL: no guard bands */
+    bool trial;                 /* see guard.h */
 };
 
 /* What one block instance was granted.  cache made planes and state, own made

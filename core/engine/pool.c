@@ -198,6 +198,15 @@ out:
     pthread_mutex_unlock(&p->turn);
 }
 
+void seam_pool_alone(struct seam_pool *p, void (*fn)(void *arg), void *arg)
+{
+    struct pool_frame frame = { p, 0, pool_inside };
+
+    pool_inside = &frame;
+    fn(arg);
+    pool_inside = frame.outer;
+}
+
 /* Cores in the affinity mask; at least 1. */
 static uint32_t pool_cores(void)
 {

@@ -17,4 +17,9 @@ uint32_t seam_pool_size(const struct seam_pool *p);
  * [any] */
 void seam_pool_run(struct seam_pool *p, uint32_t n, seam_task *fn, void *arg);
 
+/* fn(arg), within which this thread's calls of seam_pool_run take no turn and
+ * use no worker: all indices run here, as worker 0.  For slow work beside the
+ * steps, on instances that no other thread calls.  [any] */
+void seam_pool_alone(struct seam_pool *p, void (*fn)(void *arg), void *arg);
+
 #endif

@@ -39,7 +39,7 @@ static struct seam_memory_source runtime_source(const struct seam_runtime *rt)
 {
     return (struct seam_memory_source){ rt->backend,
                                         rt->self[SEAM_ROLE_BACKEND],
-                                        rt->step->stream, rt->guards };
+                                        rt->step->stream, rt->guards, false };
 }
 
 static int runtime_alloc(struct seam_runtime *rt, uint32_t mem, uint64_t bytes,
@@ -205,18 +205,13 @@ static int runtime_attach(struct seam_runtime *rt, int role,
                           const struct seam_memory_plan *plan,
                           struct seam_error *err)
 {
-    const struct seam_plugin *p = &rt->plugin[role]->plugin;
     struct seam_memory_source s = runtime_source(rt);
-    int rc = seam_memory_grant(&s, plan, &rt->needs[role], NULL,
-                               &rt->memory->block[role], err);
+    struct runtime_grant *g = &rt->memory->block[role];
+    int rc = seam_memory_grant(&s, plan, &rt->needs[role], NULL, g, err);
 
     if (!rc && rt->guards)
-        seam_guards_name_grant(rt->guards, rt->inst[role],
-                               &rt->memory->block[role]);
-    if (rc || !p->attach)
-        return rc;
-    rc = p->attach(rt->self[role], &rt->memory->block[role].grant, err);
-    return rc ? seam_fail_at(err, rt->inst[role]->host.name) : 0;
+        seam_guards_name_grant(rt->guards, rt->inst[role], g);
+    return rc ? rc : seam_instance_attach(rt->inst[role], &g->grant, err);
 }
 
 static struct seam_block_ref runtime_block(const struct seam_runtime *rt,
@@ -224,6 +219,36 @@ static struct seam_block_ref runtime_block(const struct seam_runtime *rt,
 {
     return (struct seam_block_ref){ &rt->plugin[role]->table.block,
                                     rt->self[role] };
+}
+
+struct seam_instance *seam_runtime_exchange(struct seam_runtime *rt,
+                                            struct seam_instance *i,
+                                            const struct runtime_grant *grant,
+                                            struct runtime_grant *old)
+{
+    struct seam_instance *was = rt->inst[i->role];
+    struct runtime_grant *g = &rt->memory->block[i->role];
+
+    pthread_mutex_lock(&rt->instances.lock);
+    rt->inst[i->role] = i;
+    pthread_mutex_unlock(&rt->instances.lock);
+    runtime_use(rt, i);
+    *old = *g;
+    *g = *grant;
+    if (rt->guards) {
+        struct seam_memory_source s = runtime_source(rt);
+
+        seam_guards_accept_grant(rt->guards, g, &s);
+        seam_guards_name_grant(rt->guards, i, g);
+    }
+    if (i->role == SEAM_ROLE_LINEAR || i->role == SEAM_ROLE_SPARSE ||
+        i->role == SEAM_ROLE_MOE)
+        seam_glm5_next_replace(rt->net,
+                               i->role == SEAM_ROLE_LINEAR   ? SEAM_GLM5_LINEAR
+                               : i->role == SEAM_ROLE_SPARSE ? SEAM_GLM5_SPARSE
+                                                             : SEAM_GLM5_MOE,
+                               runtime_block(rt, (int)i->role));
+    return was;
 }
 
 static int runtime_open_net(struct seam_runtime *rt,
@@ -408,6 +433,7 @@ static int runtime_open_memory(struct seam_runtime *rt, struct seam_error *err)
     }
     for (int r = FIRST_BLOCK; r <= LAST_BLOCK && !rc; r++)
         rc = runtime_attach(rt, r, &plan, err);
+    rt->memory->ws_source = runtime_source(rt);
     for (int r = 0; r <= LAST_BLOCK; r++)
         if (rt->needs[r].ws_bytes > rt->memory->ws_bytes)
             rt->memory->ws_bytes = rt->needs[r].ws_bytes;
@@ -479,7 +505,8 @@ void seam_runtime_close(struct seam_runtime *rt)
     if (rt->backend) {
         for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++)
             seam_memory_ungrant(&rt->memory->block[r], true);
-        runtime_free(rt, SEAM_MEM_DEVICE, rt->memory->ws);
+        seam_memory_free(&rt->memory->ws_source, SEAM_MEM_DEVICE,
+                         rt->memory->ws);
         runtime_free(rt, SEAM_MEM_PINNED, rt->step->host);
         runtime_free(rt, SEAM_MEM_DEVICE, rt->step->dev);
         runtime_free(rt, SEAM_MEM_PINNED, rt->step->answer_host);
@@ -487,6 +514,11 @@ void seam_runtime_close(struct seam_runtime *rt)
         if (rt->step->stream)
             rt->backend->stream_free(rt->self[SEAM_ROLE_BACKEND],
                                      rt->step->stream);
+        if (rt->second.self) {
+            if (rt->second.stream)
+                rt->backend->stream_free(rt->second.self, rt->second.stream);
+            rt->plugin[SEAM_ROLE_BACKEND]->plugin.destroy(rt->second.self);
+        }
     }
     for (int r = SEAM_N_ROLES - 1; r >= 0; r--)
         seam_instance_free(rt->inst[r]);
@@ -504,8 +536,8 @@ void seam_runtime_close(struct seam_runtime *rt)
 
 /* ---- Running ------------------------------------------------------------- */
 
-static struct seam_exec runtime_exec(struct seam_runtime *rt,
-                                     struct seam_error *err)
+struct seam_exec seam_runtime_exec(struct seam_runtime *rt,
+                                   struct seam_error *err)
 {
     return (struct seam_exec){
         .size = sizeof(struct seam_exec),
@@ -551,7 +583,7 @@ void *seam_runtime_state(const struct seam_runtime *rt, enum seam_role role,
 int seam_runtime_commit(struct seam_runtime *rt, int32_t row, int32_t n_accept,
                         struct seam_error *err)
 {
-    struct seam_exec e = runtime_exec(rt, err);
+    struct seam_exec e = seam_runtime_exec(rt, err);
     struct runtime_step *s = rt->step;
     int32_t *host = (int32_t *)(s->host + s->state_row);
     int rc;
@@ -729,7 +761,7 @@ int seam_runtime_forward(struct seam_runtime *rt,
                          const int32_t *logit_row, uint32_t n_rows,
                          struct seam_error *err)
 {
-    struct seam_exec e = runtime_exec(rt, err);
+    struct seam_exec e = seam_runtime_exec(rt, err);
     struct runtime_step *s = rt->step;
     enum seam_glm5_call call;
     struct seam_step step;
@@ -771,7 +803,7 @@ int seam_runtime_forward(struct seam_runtime *rt,
             seam_fail(err, rc, "failed with code %d", rc);
         return runtime_fail_in(rt, call, layer, err);
     }
-    return rt->guards ? seam_guards_check(rt->guards, err) : 0;
+    return rt->guards ? seam_guards_check(rt->guards, false, err) : 0;
 }
 
 int seam_runtime_check_rows(struct seam_runtime *rt, uint32_t from, uint32_t n,
@@ -880,7 +912,7 @@ int seam_runtime_sample(struct seam_runtime *rt, uint32_t first, uint32_t n,
                         const struct seam_sample_row *row, uint32_t n_top,
                         struct seam_sample_out *out, struct seam_error *err)
 {
-    struct seam_exec e = runtime_exec(rt, err);
+    struct seam_exec e = seam_runtime_exec(rt, err);
     struct runtime_step *s = rt->step;
     void *be = rt->self[SEAM_ROLE_BACKEND];
     char *dev = s->dev, *ans = s->answer_dev;

@@ -72,8 +72,13 @@ struct seam_runtime {
     struct seam_device device;
     const struct seam_backend *backend;
     struct seam_glm5_next *net;
+    /* A second instance of the backend, for calls beside the steps, once
+     * somebody made it.  [control] */
+    struct seam_memory_source second;
 
-    uint32_t page_tokens, n_pages, n_rows;
+    uint32_t page_tokens, n_rows;
+    /* relaxed: changes between two steps, when a plugin brings another layout */
+    _Atomic uint32_t n_pages;
     uint64_t page_bytes, row_bytes; /* over all layers and plugins */
     uint32_t max_pages;             /* of one sequence */
     uint32_t max_logit_rows;        /* of one step */
@@ -98,6 +103,15 @@ struct seam_instance *seam_runtime_instance(struct seam_runtime *rt,
 int seam_runtime_create(struct seam_runtime *rt, struct seam_instance *i,
                         struct seam_error *err);
 
+/* Put i, which is attached to *grant, into its role, and return what was there
+ * with what it was granted.  [submit], between two steps */
+struct seam_instance *seam_runtime_exchange(struct seam_runtime *rt,
+                                            struct seam_instance *i,
+                                            const struct runtime_grant *grant,
+                                            struct runtime_grant *old);
+/* Where a block's call runs.  [submit] */
+struct seam_exec seam_runtime_exec(struct seam_runtime *rt,
+                                   struct seam_error *err);
 /* Make row the state before the first token.  [submit] */
 int seam_runtime_zero_row(struct seam_runtime *rt, int32_t row,
                           struct seam_error *err);

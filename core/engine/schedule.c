@@ -4,9 +4,7 @@
 
 /* ---- Preemption ---------------------------------------------------------- */
 
-/* Put a running sequence back to those who wait; its tokens are kept and
- * recomputed when it returns. */
-static void engine_preempt(struct seam_engine *e, struct seam_gen *g)
+void seam_engine_preempt(struct seam_engine *e, struct seam_gen *g)
 {
     seam_engine_evict(e, g);
     atomic_fetch_add_explicit(&e->stats.preemptions, 1, memory_order_relaxed);
@@ -30,7 +28,7 @@ static bool engine_reserve(struct seam_engine *e, struct seam_gen *g,
             continue;
         }
         last = e->running[e->n_running - 1];
-        engine_preempt(e, last);
+        seam_engine_preempt(e, last);
         if (last == g)
             return false;
     }
@@ -60,7 +58,7 @@ static bool engine_displace(struct seam_engine *e, const struct seam_gen *g,
     /* For a row alone nothing of it need be lost. */
     if (e->n_free_pages >= pages)
         seam_engine_snapshot(e, last);
-    engine_preempt(e, last);
+    seam_engine_preempt(e, last);
     return true;
 }
 
@@ -94,6 +92,14 @@ static void engine_enter(struct seam_engine *e, struct seam_gen *g)
                       (double)(now - g->info.submitted_ns) / 1e9);
 }
 
+/* While plugins wait for the running ones to end nothing new begins; what was
+ * preempted has begun. */
+static bool engine_holds(const struct seam_engine *e, const struct seam_gen *g)
+{
+    return atomic_load_explicit(&e->hold, memory_order_relaxed) &&
+           !g->info.started_ns;
+}
+
 /* The next to run if there is a row and, snapshots aside, room for what is
  * known of it and one more token.  Nobody overtakes one for whom there is none:
  * a long prompt would wait for ever. */
@@ -106,6 +112,8 @@ static struct seam_gen *engine_next(struct seam_engine *e)
     do {
         pthread_mutex_lock(&e->lock);
         g = seam_queue_peek(e);
+        if (g && engine_holds(e, g))
+            g = NULL;
         pages = g ? seam_engine_pages_for(e, g->n_history + 1) : 0;
         fits = g && e->n_free_rows && seam_page_make_room(e, pages);
         if (fits)

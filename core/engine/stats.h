@@ -6,6 +6,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "core/config/config.h"
+
 #define SEAM_HIST_MAX 24
 
 struct seam_hist {
@@ -22,6 +24,7 @@ struct seam_stats {
     _Atomic uint64_t rejected; /* submissions refused for a full queue   */
     _Atomic uint64_t timeouts; /* of ended_abort, by their own deadline  */
     _Atomic uint64_t prefix_queries, prefix_hits; /* in tokens                */
+    _Atomic uint64_t swaps_ok[SEAM_N_ROLES], swaps_refused[SEAM_N_ROLES];
     _Atomic uint32_t running, waiting;
     _Atomic uint32_t pages_used, pages_total;
     struct seam_hist ttft, itl, e2e, queue, prefill, decode; /* seconds       */

@@ -248,6 +248,15 @@ void seam_glm5_next_free(struct seam_glm5_next *m)
     free(m);
 }
 
+void seam_glm5_next_replace(struct seam_glm5_next *m, enum seam_glm5_call role,
+                            struct seam_block_ref block)
+{
+    /* Layers point at these. */
+    *(role == SEAM_GLM5_LINEAR   ? &m->o.linear
+      : role == SEAM_GLM5_SPARSE ? &m->o.sparse
+                                 : &m->o.moe) = block;
+}
+
 enum seam_glm5_call seam_glm5_next_where(const struct seam_glm5_next *m,
                                          uint32_t *layer)
 {

@@ -61,6 +61,11 @@ void seam_glm5_next_watch(struct seam_glm5_next *m,
                                      uint32_t layer),
                           void *ctx);
 
+/* From the next step on, call this instance for LINEAR, SPARSE or MOE.  Between
+ * two steps.  [submit] */
+void seam_glm5_next_replace(struct seam_glm5_next *m, enum seam_glm5_call role,
+                            struct seam_block_ref block);
+
 /* One step.  token [n_tokens] and row [n_rows] are device arrays: the ids fed,
  * -1 for padding, and the token rows whose logits are wanted.  *logits becomes
  * [n_rows, vocab] F32, valid until the next step.  Nothing is allocated, and

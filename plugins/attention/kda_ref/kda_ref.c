@@ -525,7 +525,8 @@ static const struct seam_block kda_block = {
 
 const struct seam_plugin seam_plugin_entry = {
     .ident = { SEAM_IDENT(SEAM_KIND_ATTENTION, struct seam_block),
-               .name = "kda_ref", .version = "1.0.0", .build = __VERSION__ },
+               .flags = SEAM_PLUGIN_UNLOADABLE, .name = "kda_ref",
+               .version = "1.0.0", .build = __VERSION__ },
     .table = &kda_block,
     .init = kda_init,
     .create = kda_create,

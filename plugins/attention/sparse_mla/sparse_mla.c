@@ -995,7 +995,8 @@ static const struct seam_block mla_block = {
 
 const struct seam_plugin seam_plugin_entry = {
     .ident = { SEAM_IDENT(SEAM_KIND_ATTENTION, struct seam_block),
-               .name = "sparse_mla", .version = "1.0.0", .build = __VERSION__ },
+               .flags = SEAM_PLUGIN_UNLOADABLE, .name = "sparse_mla",
+               .version = "1.0.0", .build = __VERSION__ },
     .table = &mla_block,
     .init = mla_init,
     .create = mla_create,

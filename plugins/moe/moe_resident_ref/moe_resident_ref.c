@@ -489,8 +489,8 @@ static const struct seam_block moe_block = {
 
 const struct seam_plugin seam_plugin_entry = {
     .ident = { SEAM_IDENT(SEAM_KIND_MOE, struct seam_block),
-               .name = "moe_resident_ref", .version = "1.0.0",
-               .build = __VERSION__ },
+               .flags = SEAM_PLUGIN_UNLOADABLE, .name = "moe_resident_ref",
+               .version = "1.0.0", .build = __VERSION__ },
     .table = &moe_block,
     .init = moe_init,
     .create = moe_create,
