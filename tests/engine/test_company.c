@@ -18,7 +18,7 @@
 #define LEN 48
 
 static const char company_config[] =
-    "{\"model\": {\"path\": \"%s/models/nano/w4a16\", \"max_context\": 512},"
+    "{\"model\": {\"path\": \"%s/models/nano/w4a16\", \"max_context\": 384},"
     " \"plugin_dir\": \"%s\","
     " \"engine\": {\"threads\": 1, \"page_tokens\": 16, \"max_seqs\": 4,"
     "              \"max_step_tokens\": 48, \"cache_bytes\": 2350000},"
