@@ -6,8 +6,6 @@
 
 #include "core/base/buf.h"
 
-/* Nodes of the vocabulary looked at ahead: some tens of milliseconds. */
-#define WARM_NODES 2000000
 /* Each reserves memory for its masks, used or not. */
 #define MAX_GRAMMARS 512
 
@@ -200,7 +198,7 @@ static int compile(const struct seam_compiled *c, const struct source *s,
                                s->n_imports, &opts, err);
     if (rc)
         return rc;
-    rc = seam_grammar_warm(*g, WARM_NODES, err);
+    rc = seam_grammar_warm(*g, SEAM_COMPILED_NODES, err);
     if (rc) {
         seam_grammar_unref(*g);
         *g = NULL;

@@ -13,6 +13,10 @@
 
 struct seam_compiled;
 
+/* What is spent on masks ahead, see seam_grammar_warm: some tens of
+ * milliseconds. */
+#define SEAM_COMPILED_NODES 3000000
+
 /* Remembers up to max_bytes, keys and masks included, and drops what was not
  * asked for longest; 0: nothing.  v outlives it.  ENOMEM. */
 int seam_compiled_new(struct seam_compiled **c, const struct seam_vocab *v,

@@ -396,6 +396,11 @@ int seam_matcher_new(struct seam_matcher **out, struct seam_grammar *g,
         goto out;
     }
     m->g = seam_grammar_ref(g);
+    /* Have the pages now rather than while a step waits for the first mask;
+     * what is in these is never read before it is written. */
+    memset(m->frame, 0xff, sizeof m->frame);
+    memset(m->config, 0xff, sizeof m->config);
+    memset(m->pop, 0xff, sizeof m->pop);
     begin(m);
     if (m->overflow)
         rc = g_overflowed(err);
