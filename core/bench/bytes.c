@@ -1,5 +1,6 @@
 #include "core/bench/bytes.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -130,4 +131,9 @@ void seam_bench_cached(const struct seam_runtime *rt, enum seam_role role,
         out->cache += tokens * n->plane[p].bytes_per_token;
     }
     out->all = out->state + out->cache;
+}
+
+double seam_bench_experts(double e, double k, double n)
+{
+    return n <= 1 ? k : e * (1 - pow(1 - k / e, n));
 }

@@ -30,6 +30,10 @@ int seam_bench_weigh(struct seam_checkpoint *c, struct seam_bench_weights *w,
 void seam_bench_cached(const struct seam_runtime *rt, enum seam_role role,
                        uint32_t context, struct seam_bench_bytes *out);
 
+/* Of n tokens that each choose k of e experts at random, how many experts are
+ * chosen at least once. */
+double seam_bench_experts(double e, double k, double n);
+
 /* The part that a block's role is. */
 extern const enum seam_watch_part seam_watch_role[SEAM_N_ROLES];
 

@@ -1,6 +1,5 @@
 /* Attention and experts: one layer's call, the layers taking turns, so that
  * weights come from memory as they do in a step. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -263,13 +262,6 @@ static int block_fill(struct block *b, uint32_t context, struct seam_error *err)
 
 /* ---- Cases --------------------------------------------------------------- */
 
-/* Of n tokens that each choose k of e experts at random, how many experts are
- * chosen at least once. */
-static double experts_touched(double e, double k, double n)
-{
-    return n <= 1 ? k : e * (1 - pow(1 - k / e, n));
-}
-
 static void block_case(const struct block *b, struct kind_case *c)
 {
     const struct seam_runtime *rt = b->side->rt;
@@ -287,7 +279,8 @@ static void block_case(const struct block *b, struct kind_case *c)
         double one = (double)b->weights.expert_bytes / layers;
 
         bytes -= one * m->experts_per_token;
-        bytes += one * experts_touched(m->n_experts, m->experts_per_token, n);
+        bytes +=
+            one * seam_bench_experts(m->n_experts, m->experts_per_token, n);
     }
     /* Activations in and out. */
     c->bytes = bytes + (double)cached.all * c->seqs + 8 * n * b->d;

@@ -1,6 +1,7 @@
 #include "core/bench/machine.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,6 +34,7 @@ struct seam_machine {
     read_slice *read;
     struct dot dot[SEAM_N_DOTS], *now;
     _Atomic uint64_t ops;
+    char name[64];
     _Atomic uint64_t sum; /* so that no read can be left out                  */
 };
 
@@ -128,6 +130,17 @@ double seam_machine_read(struct seam_machine *m)
 
 /* Twelve sums at a time hide the latency of any of these instructions. */
 #define SUMS 12
+/* So that the sums are in registers at any level of optimisation but none. */
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 12")
+#endif
+/* Nor may a compiler find out that they are all the same. */
+#define APART(sum)                    \
+    UNROLL                            \
+    for (int i_ = 0; i_ < SUMS; i_++) \
+    __asm__ volatile("" : "+x"((sum)[i_]))
 
 typedef float v4f __attribute__((vector_size(16)));
 
@@ -135,8 +148,10 @@ static uint64_t dot_plain(uint32_t rounds, float *sink)
 {
     v4f sum[SUMS] = { 0 }, a = { 1, 2, 3, 4 }, b = { 0.5f, 0.5f, 0.5f, 0.5f };
 
+    APART(sum);
     for (uint32_t r = 0; r < rounds; r++) {
         __asm__ volatile("" : "+x"(a));
+        UNROLL
         for (int i = 0; i < SUMS; i++)
             sum[i] += a * b;
     }
@@ -152,8 +167,10 @@ __attribute__((target("avx2,fma"))) static uint64_t dot_fma(uint32_t rounds,
     __m256 sum[SUMS] = { 0 }, a = _mm256_set1_ps(0.5f);
     __m256 b = _mm256_set1_ps(0.25f);
 
+    APART(sum);
     for (uint32_t r = 0; r < rounds; r++) {
         __asm__ volatile("" : "+x"(a));
+        UNROLL
         for (int i = 0; i < SUMS; i++)
             sum[i] = _mm256_fmadd_ps(a, b, sum[i]);
     }
@@ -168,8 +185,10 @@ __attribute__((target("avx512f"))) static uint64_t dot_fma512(uint32_t rounds,
     __m512 sum[SUMS] = { 0 }, a = _mm512_set1_ps(0.5f);
     __m512 b = _mm512_set1_ps(0.25f);
 
+    APART(sum);
     for (uint32_t r = 0; r < rounds; r++) {
         __asm__ volatile("" : "+v"(a));
+        UNROLL
         for (int i = 0; i < SUMS; i++)
             sum[i] = _mm512_fmadd_ps(a, b, sum[i]);
     }
@@ -184,8 +203,10 @@ __attribute__((target("avx512f,avx512bf16"))) static uint64_t dot_bf16(
     __m512 sum[SUMS] = { 0 };
     __m512i a = _mm512_set1_epi16(0x3f00), b = _mm512_set1_epi16(0x3e80);
 
+    APART(sum);
     for (uint32_t r = 0; r < rounds; r++) {
         __asm__ volatile("" : "+v"(a));
+        UNROLL
         for (int i = 0; i < SUMS; i++)
             sum[i] = _mm512_dpbf16_ps(sum[i], (__m512bh)a, (__m512bh)b);
     }
@@ -200,8 +221,10 @@ __attribute__((target("avx512f,avx512vnni"))) static uint64_t dot_int8(
     __m512i sum[SUMS] = { 0 };
     __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5);
 
+    APART(sum);
     for (uint32_t r = 0; r < rounds; r++) {
         __asm__ volatile("" : "+v"(a));
+        UNROLL
         for (int i = 0; i < SUMS; i++)
             sum[i] = _mm512_dpbusd_epi32(sum[i], a, b);
     }
@@ -213,21 +236,25 @@ __attribute__((target("avx512f,avx512vnni"))) static uint64_t dot_int8(
 __attribute__((target("avx2"))) static uint64_t dot_int8_avx2(uint32_t rounds,
                                                               float *sink)
 {
+    /* Sixteen registers hold half as many sums. */
     __m256i sum[SUMS] = { 0 }, one = _mm256_set1_epi16(1);
     __m256i a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5);
 
+    APART(sum);
     for (uint32_t r = 0; r < rounds; r++) {
         __asm__ volatile("" : "+x"(a));
-        for (int i = 0; i < SUMS; i++) {
-            __m256i p = _mm256_maddubs_epi16(a, b);
+        UNROLL
+        for (int i = 0; i < SUMS / 2; i++) {
+            __m256i c = b, p;
 
-            __asm__ volatile("" : "+x"(p));
+            __asm__ volatile("" : "+x"(c));
+            p = _mm256_maddubs_epi16(a, c);
             sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(p, one));
         }
     }
-    for (int i = 0; i < SUMS; i++)
+    for (int i = 0; i < SUMS / 2; i++)
         *sink += (float)_mm256_extract_epi32(sum[i], 0);
-    return (uint64_t)rounds * SUMS * 32 * 2;
+    return (uint64_t)rounds * SUMS * 32;
 }
 
 /* Eight tiles of 16 rows of 64 bytes; 0 to 3 are sums. */
@@ -367,6 +394,27 @@ static void touch_task(void *arg, uint32_t i, uint32_t worker)
     memset(m->mem + i * share, (int)i + 1, share);
 }
 
+static void machine_ask_name(struct seam_machine *m)
+{
+    static const char key[] = "model name";
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    char line[256];
+
+    snprintf(m->name, sizeof m->name, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        char *value = strchr(line, ':');
+
+        if (strncmp(line, key, sizeof key - 1) || !value)
+            continue;
+        value += 1 + strspn(value + 1, " ");
+        value[strcspn(value, "\n")] = 0;
+        snprintf(m->name, sizeof m->name, "%s", value);
+        break;
+    }
+    if (f)
+        fclose(f);
+}
+
 int seam_machine_new(struct seam_machine **out, struct seam_pool *pool,
                      uint64_t bytes, struct seam_error *err)
 {
@@ -380,6 +428,7 @@ int seam_machine_new(struct seam_machine **out, struct seam_pool *pool,
     m->bytes = bytes < least ? least : bytes;
     m->read = read_best();
     dots_choose(m->dot);
+    machine_ask_name(m);
     p = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
@@ -406,4 +455,9 @@ void seam_machine_free(struct seam_machine *m)
 uint32_t seam_machine_threads(const struct seam_machine *m)
 {
     return seam_pool_size(m->pool);
+}
+
+const char *seam_machine_name(const struct seam_machine *m)
+{
+    return m->name;
 }

@@ -17,6 +17,8 @@ int seam_machine_new(struct seam_machine **m, struct seam_pool *pool,
 void seam_machine_free(struct seam_machine *m);
 
 uint32_t seam_machine_threads(const struct seam_machine *m);
+/* What the processor calls itself, or "unknown". */
+const char *seam_machine_name(const struct seam_machine *m);
 
 /* Bytes per second of one pass of all threads over the memory. */
 double seam_machine_read(struct seam_machine *m);

@@ -38,8 +38,14 @@ struct bench {
     struct seam_machine *machine;
     const struct seam_model_config *m;
     uint32_t n_pages;
-    int32_t *page;  /* [n_pages]                                              */
+    int32_t *page;  /* [n_seqs][n_pages]                                      */
     int32_t *token; /* [longest]                                              */
+    uint32_t longest;
+    /* Of a step that decodes. */
+    struct seam_step_seq *seq;     /* [n_seqs]                                */
+    struct seam_sample_row *row;   /* [n_seqs]                                */
+    struct seam_sample_out *drawn; /* [n_seqs]                                */
+    int32_t *last;                 /* [n_seqs] 0, 1, 2, ...                   */
     struct seam_ceilings all;
     double first_ms; /* from the beginning of loading to the first token      */
     json_t *points;
@@ -47,20 +53,31 @@ struct bench {
 
 /* ---- Bytes --------------------------------------------------------------- */
 
-/* What a token at `context` makes each part read, if nothing is read twice. */
-static void side_bytes(const struct side *s, uint32_t context,
-                       struct seam_bench_bytes *out)
+/* What a step with one token for each of n sequences at `context` makes each
+ * part read, if nothing is read twice. */
+static void side_bytes(const struct bench *b, const struct side *s, uint32_t n,
+                       uint32_t context, struct seam_bench_bytes *out)
 {
-    struct seam_bench_bytes b;
+    const struct seam_bench_weights *w = &s->weights;
+    struct seam_bench_bytes cached;
+    uint64_t experts =
+        (uint64_t)((double)w->expert_bytes *
+                   seam_bench_experts(b->m->n_experts, b->m->experts_per_token,
+                                      n));
+    uint64_t rows = (n - 1) * w->bytes.part[SEAM_WATCH_EMBED];
 
-    *out = s->weights.bytes;
+    *out = w->bytes;
+    out->part[SEAM_WATCH_MOE] += experts - out->experts;
+    out->part[SEAM_WATCH_EMBED] += rows;
+    out->all += experts - out->experts + rows;
+    out->experts = experts;
     for (int r = SEAM_ROLE_LINEAR; r <= SEAM_ROLE_MOE; r++) {
-        uint32_t n = s->rt->needs[r].n_layers;
+        uint64_t k = (uint64_t)n * s->rt->needs[r].n_layers;
 
-        seam_bench_cached(s->rt, (enum seam_role)r, context, &b);
-        out->part[seam_watch_role[r]] += n * (b.state + b.cache);
-        out->state += n * b.state;
-        out->cache += n * b.cache;
+        seam_bench_cached(s->rt, (enum seam_role)r, context, &cached);
+        out->part[seam_watch_role[r]] += k * (cached.state + cached.cache);
+        out->state += k * cached.state;
+        out->cache += k * cached.cache;
     }
     out->all += out->state + out->cache;
 }
@@ -98,6 +115,58 @@ static int side_feed(struct bench *b, struct side *s, uint32_t n,
     s->n_done += n;
     s->n_accept = (int32_t)n;
     return 0;
+}
+
+/* One token for each sequence; all of them stand at the same place. */
+static int side_decode(struct bench *b, struct side *s, struct seam_error *err)
+{
+    uint32_t n = b->o->n_seqs;
+    uint64_t from;
+    int rc;
+
+    for (uint32_t i = 0; i < n; i++) {
+        b->seq[i] = (struct seam_step_seq){
+            .token = b->token + (s->n_done + 31 * i) % b->longest,
+            .n = 1,
+            .pos = s->n_done,
+            .page = b->page + (size_t)i * b->n_pages,
+            .n_pages = b->n_pages,
+            .row = (int32_t)i,
+            .n_accept = s->n_accept,
+        };
+        b->row[i] = (struct seam_sample_row){ .top_p = 1 };
+        b->last[i] = (int32_t)i;
+    }
+    rc = seam_runtime_forward(s->rt, b->seq, n, b->last, n, err);
+    from = seam_now_ns();
+    if (!rc)
+        rc = seam_runtime_sample(s->rt, 0, n, b->row, 0, b->drawn, err);
+    for (uint32_t i = 0; i < n && !rc; i++)
+        if (b->drawn[i].token < 0)
+            rc = seam_fail(err, SEAM_EDATA,
+                           "the logits after %u tokens are not finite",
+                           s->n_done + 1);
+    if (rc)
+        return rc;
+    s->watch.sum[SEAM_WATCH_SAMPLE].ns += seam_now_ns() - from;
+    s->watch.sum[SEAM_WATCH_SAMPLE].calls++;
+    s->n_done++;
+    s->n_accept = 1;
+    return 0;
+}
+
+/* Give all other sequences what the first one has in the cache. */
+static int side_spread(struct bench *b, struct side *s, struct seam_error *err)
+{
+    uint32_t page = s->rt->page_tokens;
+    uint32_t n = (s->n_done + page - 1) / page;
+    int rc = 0;
+
+    for (uint32_t i = 1; i < b->o->n_seqs && !rc; i++)
+        for (uint32_t p = 0; p < n && !rc; p++)
+            rc = seam_runtime_copy_page(
+                s->rt, b->page[(size_t)i * b->n_pages + p], b->page[p], err);
+    return rc;
 }
 
 /* Compute up to `until` tokens. */
@@ -149,27 +218,32 @@ static uint64_t side_launches(const struct side *s)
     return n;
 }
 
-/* One run of n tokens, `chunk` at a time, from the saved state. */
+/* One run of n tokens from the saved state: `chunk` at a time, or with chunk 0,
+ * one at a time of every sequence. */
 static int side_run(struct bench *b, struct side *s, uint32_t start, uint32_t n,
                     uint32_t chunk, bool counts, struct measured *to,
                     struct seam_error *err)
 {
+    uint32_t n_seqs = chunk ? 1 : b->o->n_seqs, step = chunk ? chunk : 1;
     uint64_t from, launches = side_launches(s);
     double ns;
-    int rc = seam_runtime_load_row(s->rt, 0, s->state, err);
+    int rc = 0;
 
+    for (uint32_t i = 0; i < n_seqs && !rc; i++)
+        rc = seam_runtime_load_row(s->rt, (int32_t)i, s->state, err);
     s->n_done = start;
     s->n_accept = 0;
     memset(s->watch.sum, 0, sizeof s->watch.sum);
     from = seam_now_ns();
-    for (uint32_t at = 0; at < n && !rc; at += chunk)
-        rc = side_feed(b, s, n - at < chunk ? n - at : chunk, err);
+    for (uint32_t at = 0; at < n && !rc; at += step)
+        rc = chunk ? side_feed(b, s, n - at < step ? n - at : step, err)
+                   : side_decode(b, s, err);
     ns = (double)(seam_now_ns() - from);
     if (rc || !counts)
         return rc;
-    seam_samples_add(&to->rate, n * 1e9 / ns);
+    seam_samples_add(&to->rate, (double)n * n_seqs * 1e9 / ns);
     to->ns += ns;
-    to->steps += (n + chunk - 1) / chunk;
+    to->steps += (n + step - 1) / step;
     to->launches += side_launches(s) - launches;
     for (int p = 0; p < SEAM_N_WATCHED; p++) {
         to->sum[p].ns += s->watch.sum[p].ns;
@@ -190,6 +264,8 @@ static int bench_runs(struct bench *b, uint32_t n, uint32_t chunk,
     for (uint32_t k = 0; k < b->n_sides && !rc; k++)
         rc = seam_runtime_save_row(b->side[k].rt, 0, b->side[k].n_accept,
                                    b->side[k].state, err);
+    for (uint32_t k = 0; k < b->n_sides && !rc && !chunk; k++)
+        rc = side_spread(b, &b->side[k], err);
     for (uint32_t i = 0; i <= b->o->runs && !rc; i++) {
         for (uint32_t k = 0; k < b->n_sides && !rc; k++) {
             /* The first one warms up; who begins changes every time. */
@@ -236,9 +312,11 @@ static double measured_glue(const struct measured *m)
     return m->ns > 0 ? (double)ns / m->ns : 0;
 }
 
-/* The parts of a step as a table; bytes NULL: they are not known. */
+/* The parts of a step as a table.  With bytes, held against `read` bytes a
+ * second; else with products, held against `dot` operations a second. */
 static json_t *bench_parts(const struct measured *m,
-                           const struct seam_bench_bytes *bytes, double read)
+                           const struct seam_bench_bytes *bytes, double read,
+                           const double *ops, double dot)
 {
     json_t *rows = json_array();
 
@@ -261,31 +339,42 @@ static json_t *bench_parts(const struct measured *m,
             json_object_set_new(row, "percent of read",
                                 json_real(read > 0 ? 100e9 * gb / read : 0));
         }
+        if (ops && ops[p] > 0 && us > 0) {
+            double gops = ops[p] / us / 1e3;
+
+            json_object_set_new(row, "GFLOP", json_real(ops[p] / 1e9));
+            json_object_set_new(row, "GFLOP/s", json_real(gops));
+            json_object_set_new(row, "percent of dot",
+                                json_real(dot > 0 ? 100e9 * gops / dot : 0));
+        }
         json_array_append_new(rows, row);
     }
     return rows;
 }
 
-static void print_parts(const json_t *rows)
+static void print_parts(const json_t *rows, bool are_ops)
 {
+    static const char *const key[2][3] = {
+        { "MB", "GB/s", "percent of read" },
+        { "GFLOP", "GFLOP/s", "percent of dot" },
+    };
     const json_t *row;
     size_t i;
 
     printf("  %-18s %6s %10s %6s %9s %7s %6s\n", "part", "calls", "us", "share",
-           "MB", "GB/s", "read");
+           key[are_ops][0], key[are_ops][1], are_ops ? "dot" : "read");
     json_array_foreach(rows, i, row)
     {
-        const json_t *mb = json_object_get(row, "MB");
-
         printf("  %-18s %6.4g %10.1f %4.1f %%",
                json_string_value(json_object_get(row, "part")),
                json_number_value(json_object_get(row, "calls")),
                json_number_value(json_object_get(row, "us")),
                json_number_value(json_object_get(row, "percent")));
-        if (mb)
-            printf(" %9.2f %7.2f %4.0f %%", json_number_value(mb),
-                   json_number_value(json_object_get(row, "GB/s")),
-                   json_number_value(json_object_get(row, "percent of read")));
+        if (json_object_get(row, key[are_ops][0]))
+            printf(" %9.2f %7.2f %4.0f %%",
+                   json_number_value(json_object_get(row, key[are_ops][0])),
+                   json_number_value(json_object_get(row, key[are_ops][1])),
+                   json_number_value(json_object_get(row, key[are_ops][2])));
         printf("\n");
     }
 }
@@ -316,12 +405,14 @@ static json_t *report_decode(struct bench *b, uint32_t context,
     double read = seam_samples_at(&c->read, 0.5), used, percent;
     json_t *o, *parts;
 
-    side_bytes(&b->side[0], context, &bytes);
+    side_bytes(b, &b->side[0], b->o->n_seqs, context, &bytes);
     measured_rest(&m[0]);
-    used = rate * (double)bytes.all;
+    used = rate / b->o->n_seqs * (double)bytes.all;
     percent = read > 0 ? 100 * used / read : 0;
-    parts = bench_parts(&m[0], &bytes, read);
-    printf("decode %u at %u: %.2f tok/s (spread %.0f %%), %.1f MB a token = "
+    parts = bench_parts(&m[0], &bytes, read, NULL, 0);
+    if (b->o->n_seqs > 1)
+        printf("%u sequences: ", b->o->n_seqs);
+    printf("decode %u at %u: %.2f tok/s (spread %.0f %%), %.1f MB a step = "
            "%.2f GB/s, %.1f %% of read %.2f GB/s\n",
            b->o->n_decode, context, rate, 100 * seam_samples_spread(&m[0].rate),
            (double)bytes.all / 1e6, used / 1e9, percent, read / 1e9);
@@ -332,15 +423,16 @@ static json_t *report_decode(struct bench *b, uint32_t context,
         (double)(bytes.all - bytes.experts - bytes.state - bytes.cache) / 1e6,
         (double)bytes.state / 1e6, (double)bytes.cache / 1e6,
         100 * measured_glue(&m[0]), (double)m[0].launches / (double)m[0].steps);
-    print_parts(parts);
-    o = json_pack(
-        "{s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "tokens_per_s",
-        seam_report_samples(&m[0].rate), "bytes", (json_int_t)bytes.all,
-        "bytes_experts", (json_int_t)bytes.experts, "bytes_state",
-        (json_int_t)bytes.state, "bytes_cache", (json_int_t)bytes.cache,
-        "read_bytes", read, "percent_of_read", percent, "percent_glue",
-        100 * measured_glue(&m[0]), "launches",
-        (double)m[0].launches / (double)m[0].steps, "parts", parts);
+    print_parts(parts, false);
+    o = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o}",
+                  "tokens_per_s", seam_report_samples(&m[0].rate), "seqs",
+                  (json_int_t)b->o->n_seqs, "bytes", (json_int_t)bytes.all,
+                  "bytes_experts", (json_int_t)bytes.experts, "bytes_state",
+                  (json_int_t)bytes.state, "bytes_cache",
+                  (json_int_t)bytes.cache, "read_bytes", read,
+                  "percent_of_read", percent, "percent_glue",
+                  100 * measured_glue(&m[0]), "launches",
+                  (double)m[0].launches / (double)m[0].steps, "parts", parts);
     bench_ratio(b, m, o);
     return o;
 }
@@ -350,25 +442,31 @@ static json_t *report_prefill(struct bench *b, uint32_t context,
                               const struct seam_ceilings *c)
 {
     const struct side *s = &b->side[0];
-    double rate = seam_samples_at(&m[0].rate, 0.5);
-    /* Products with weights alone: attention itself comes on top. */
-    double ops =
-        2 * rate *
-        ((double)s->weights.n_active -
-         (double)s->weights.n[SEAM_WATCH_HEAD] * (1 - 1.0 / b->o->n_prefill));
+    double rate = seam_samples_at(&m[0].rate, 0.5), ops = 0;
+    double part_ops[SEAM_N_WATCHED];
     double bf16 = seam_samples_at(&c->dot[SEAM_DOT_BF16], 0.5);
     double int8 = seam_samples_at(&c->dot[SEAM_DOT_INT8], 0.5);
     json_t *o, *parts;
 
+    /* Products with weights alone: attention itself comes on top.  Only the
+     * last token of each step goes through the head. */
+    for (int p = 0; p < SEAM_N_WATCHED; p++) {
+        double steps = (double)(m[0].steps ? m[0].steps : 1);
+        double tokens = (double)b->o->n_prefill * m[0].rate.n / steps;
+
+        part_ops[p] =
+            2 * (double)s->weights.n[p] * (p == SEAM_WATCH_HEAD ? 1 : tokens);
+        ops += part_ops[p] * rate / tokens;
+    }
     measured_rest(&m[0]);
-    parts = bench_parts(&m[0], NULL, 0);
+    parts = bench_parts(&m[0], NULL, 0, part_ops, bf16);
     printf("prefill %u at %u: %.1f tok/s (spread %.0f %%) = %.0f GFLOP/s of "
            "weights, %.1f %% of bf16, %.1f %% of int8; glue %.1f %%\n",
            b->o->n_prefill, context, rate,
            100 * seam_samples_spread(&m[0].rate), ops / 1e9,
            bf16 > 0 ? 100 * ops / bf16 : 0, int8 > 0 ? 100 * ops / int8 : 0,
            100 * measured_glue(&m[0]));
-    print_parts(parts);
+    print_parts(parts, true);
     o = json_pack("{s:o, s:f, s:f, s:f, s:f, s:o}", "tokens_per_s",
                   seam_report_samples(&m[0].rate), "ops_per_s", ops,
                   "percent_of_bf16", bf16 > 0 ? 100 * ops / bf16 : 0,
@@ -391,7 +489,7 @@ static int bench_point(struct bench *b, uint32_t context,
     for (uint32_t k = 0; k < b->n_sides && !rc; k++)
         rc = side_fill(b, &b->side[k], context, err);
     if (!rc && b->o->n_decode) {
-        rc = bench_runs(b, b->o->n_decode, 1, m, &c[0], err);
+        rc = bench_runs(b, b->o->n_decode, 0, m, &c[0], err);
         if (!rc)
             json_object_set_new(point, "decode",
                                 report_decode(b, context, m, &c[0]));
@@ -521,7 +619,7 @@ static int side_open(struct bench *b, struct side *s,
     struct seam_runtime_opts ro = {
         .config = config,
         .log = b->o->log,
-        .logit_rows = 1,
+        .logit_rows = b->o->n_seqs,
         .wrap = seam_watch_wrap,
         .wrap_ctx = &s->watch,
     };
@@ -585,20 +683,26 @@ static int bench_open(struct bench *b, struct seam_error *err)
         if (o->context[i] > longest)
             longest = o->context[i];
     longest += o->n_decode > o->n_prefill ? o->n_decode : o->n_prefill;
-    if (longest > rt->limits.max_context ||
-        longest > rt->n_pages * rt->page_tokens)
-        return seam_fail(err, SEAM_EINVAL,
-                         "%u tokens are asked for; the model holds %u, the "
-                         "cache %u (engine.cache_bytes)",
-                         longest, rt->limits.max_context,
-                         rt->n_pages * rt->page_tokens);
     b->n_pages = (longest + rt->page_tokens - 1) / rt->page_tokens;
-    b->page = calloc(b->n_pages + 1, sizeof *b->page);
+    if (longest > rt->limits.max_context ||
+        (uint64_t)b->n_pages * o->n_seqs > rt->n_pages)
+        return seam_fail(err, SEAM_EINVAL,
+                         "%u times %u tokens are asked for; the model holds "
+                         "%u, the cache %u (engine.cache_bytes)",
+                         o->n_seqs, longest, rt->limits.max_context,
+                         rt->n_pages * rt->page_tokens);
+    b->longest = longest;
+    b->seq = calloc(o->n_seqs, sizeof *b->seq);
+    b->row = calloc(o->n_seqs, sizeof *b->row);
+    b->drawn = calloc(o->n_seqs, sizeof *b->drawn);
+    b->last = calloc(o->n_seqs, sizeof *b->last);
+    b->page = calloc((size_t)b->n_pages * o->n_seqs + 1, sizeof *b->page);
     b->token = calloc(longest + 1, sizeof *b->token);
     b->points = json_array();
-    if (!b->page || !b->token || !b->points)
+    if (!b->page || !b->token || !b->points || !b->seq || !b->row ||
+        !b->drawn || !b->last)
         return seam_fail(err, SEAM_ENOMEM, "out of memory");
-    for (uint32_t i = 0; i < b->n_pages; i++)
+    for (uint32_t i = 0; i < b->n_pages * o->n_seqs; i++)
         b->page[i] = (int32_t)i;
     for (uint32_t i = 0; i < longest; i++) {
         x = x * 1664525u + 1013904223u;
@@ -636,6 +740,10 @@ int seam_bench_model_run(const struct seam_bench_model_opts *o,
     for (uint32_t k = 0; k < b->n_sides; k++)
         side_close(&b->side[k]);
     json_decref(b->points);
+    free(b->seq);
+    free(b->row);
+    free(b->drawn);
+    free(b->last);
     free(b->page);
     free(b->token);
     free(b);

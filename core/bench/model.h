@@ -16,6 +16,7 @@ struct seam_bench_model_opts {
     uint32_t context[SEAM_BENCH_MAX_POINTS]; /* tokens that stand before      */
     uint32_t n_contexts;
     uint32_t n_decode;   /* tokens decoded in a run; 0: none                  */
+    uint32_t n_seqs;     /* sequences that are decoded at a time              */
     uint32_t n_prefill;  /* tokens prefilled in a run; 0: none                */
     uint32_t runs;       /* of each measurement                               */
     uint32_t distinct;   /* tokens of context that are really computed; the

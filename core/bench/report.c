@@ -29,6 +29,7 @@ json_t *seam_report_machine(const struct seam_machine *m,
 {
     json_t *o = json_object(), *isa = json_object();
 
+    json_object_set_new(o, "cpu", json_string(seam_machine_name(m)));
     json_object_set_new(o, "threads", json_integer(seam_machine_threads(m)));
     json_object_set_new(o, "read_bytes", seam_report_samples(&c->read));
     for (int d = 0; d < SEAM_N_DOTS; d++) {
@@ -46,8 +47,9 @@ void seam_report_machine_text(const struct seam_machine *m,
 {
     static const char *const name[SEAM_N_DOTS] = { "f32", "bf16", "int8" };
 
-    seam_buf_fmt(out, "machine, %u threads: read %.2f GB/s (spread %.0f %%)",
-                 seam_machine_threads(m), seam_samples_at(&c->read, 0.5) / 1e9,
+    seam_buf_fmt(out, "%s, %u threads: read %.2f GB/s (spread %.0f %%)",
+                 seam_machine_name(m), seam_machine_threads(m),
+                 seam_samples_at(&c->read, 0.5) / 1e9,
                  100 * seam_samples_spread(&c->read));
     for (int d = 0; d < SEAM_N_DOTS; d++)
         if (c->dot[d].n && seam_samples_at(&c->dot[d], 0.5) > 0)

@@ -38,6 +38,7 @@ static const char help[] =
     "options of model:\n"
     "  --context N,N,...     tokens that stand before what is timed; 0\n"
     "  --decode N            tokens decoded in a run; 32\n"
+    "  --seqs N              sequences that are decoded at a time; 1\n"
     "  --prefill N           tokens prefilled in a run; 512\n"
     "  --versus KEY=VALUE    alternate with a second run that has this setting\n"
     "\n"
@@ -317,6 +318,12 @@ static int bench_args(struct cli_bench *b, int argc, char **argv)
     return 0;
 }
 
+/* The shape that is asked for, or the usual one. */
+static const char *bench_shape(const struct cli_bench *b)
+{
+    return b->shape ? b->shape : "mid";
+}
+
 /* ---- make ---------------------------------------------------------------- */
 
 static int bench_make(struct cli_bench *b)
@@ -328,7 +335,7 @@ static int bench_make(struct cli_bench *b)
 
     if (!b->dir)
         return seam_cli_usage("bench make", "expected a new folder, not", "");
-    shape = seam_bench_shape(b->shape, &err);
+    shape = seam_bench_shape(bench_shape(b), &err);
     if (!shape)
         return seam_cli_fail(&err);
     rc = seam_bench_make(shape, b->dir, b->seed, &made, &err);
@@ -379,11 +386,13 @@ static int bench_model_path(struct cli_bench *b, char **path,
     struct stat st;
     int made, rc;
 
-    if (!stat(b->shape, &st) && S_ISDIR(st.st_mode)) {
-        *path = strdup(b->shape);
+    if (!b->shape && b->common.file)
+        return 0; /* the configuration's                                      */
+    if (!stat(bench_shape(b), &st) && S_ISDIR(st.st_mode)) {
+        *path = strdup(bench_shape(b));
         return *path ? 0 : seam_fail(err, SEAM_ENOMEM, "out of memory");
     }
-    rc = seam_bench_model(b->shape, b->base, path, &made, err);
+    rc = seam_bench_model(bench_shape(b), b->base, path, &made, err);
     if (!rc && made)
         fprintf(stderr, "made %s\n", *path);
     return rc;
@@ -424,7 +433,7 @@ static int bench_config(const struct cli_bench *b,
     struct seam_cli_opts o = b->common; /* it owns nothing here               */
     static char *no_env[] = { NULL };
     struct seam_buf preset = { 0 };
-    int rc = bench_put(&o, "model.path", path, false, err);
+    int rc = path ? bench_put(&o, "model.path", path, false, err) : 0;
 
     for (size_t i = 0; i < more->n_flags && !rc; i++)
         rc = bench_put(&o, more->flag[i].key, more->flag[i].value, false, err);
@@ -441,28 +450,41 @@ static int bench_config(const struct cli_bench *b,
     return rc;
 }
 
+/* Room for the sequences, where the command line says nothing else. */
+static int bench_seqs(struct cli_bench *b, char *text, size_t n,
+                      struct seam_error *err)
+{
+    snprintf(text, n, "%u", b->kind.seqs.v[b->kind.seqs.n - 1]);
+    return b->kind.seqs.v[b->kind.seqs.n - 1] > 1
+               ? bench_put(&b->common, "engine.max_seqs", text, true, err)
+               : 0;
+}
+
 static int bench_model(struct cli_bench *b)
 {
     static const struct seam_cli_opts none;
     struct seam_config c = { 0 }, second = { 0 };
     struct seam_log log;
     struct seam_error err;
-    char *path = NULL;
+    char *path = NULL, seqs[24];
     int rc;
 
     if (b->dir)
         return seam_cli_usage("bench model", "unexpected argument", b->dir);
     rc = bench_model_path(b, &path, &err);
     if (!rc)
+        rc = bench_seqs(b, seqs, sizeof seqs, &err);
+    if (!rc)
         rc = bench_config(b, &none, path, &c, &log, &err);
     if (!rc && b->versus.n_flags)
         rc = bench_config(b, &b->versus, path, &second, &log, &err);
+    b->model.n_seqs = b->kind.seqs.v[b->kind.seqs.n - 1];
     memcpy(b->model.context, b->kind.context.v, sizeof b->model.context);
     b->model.n_contexts = b->kind.context.n;
     b->model.config = &c;
     b->model.versus = b->versus.n_flags ? &second : NULL;
     b->model.log = &log;
-    b->model.shape = b->shape;
+    b->model.shape = path ? bench_shape(b) : c.model.path;
     if (!rc)
         rc = seam_bench_model_run(&b->model, &err);
     seam_config_release(&c);
@@ -608,7 +630,8 @@ static int bench_kind(struct cli_bench *b, enum seam_role role)
         return seam_cli_usage("bench", "unexpected argument", b->dir);
     }
     b->kind.role = role;
-    b->kind.shape = b->shape;
+    b->kind.shape =
+        b->shape || !b->common.file ? bench_shape(b) : b->common.file;
     b->kind.log = &log;
     b->kind.runs = b->model.runs;
     b->kind.distinct = b->model.distinct;
@@ -631,7 +654,6 @@ static int bench_kind(struct cli_bench *b, enum seam_role role)
 int seam_cli_bench(int argc, char **argv)
 {
     struct cli_bench b = {
-        .shape = "mid",
         .seed = 1,
         .kind = { .tokens = { { 1, 512 }, 2 },
                   .context = { { 0 }, 1 },

@@ -182,6 +182,37 @@ Test(bench, takes_a_model_apart)
     leave(&p);
 }
 
+Test(bench, decodes_several_sequences)
+{
+    struct place p;
+    json_t *root;
+    const json_t *decode;
+
+    enter(&p);
+    says(ARGS("bench", "model", "--shape", "nano", "--dir", p.dir, "--runs",
+              "1", "--decode", "2", "--prefill", "0", "--context", "70",
+              "--seqs", "3", "--read-mb", "8", "--json", p.json, "--set",
+              PLUGIN_DIR, "--threads", "2"),
+         0, "3 sequences: decode 2 at 70", NULL);
+    root = json_of(p.json);
+    decode = json_object_get(json_array_get(json_object_get(root, "points"), 0),
+                             "decode");
+    cr_expect_eq(number(decode, "seqs"), 3);
+    /* More experts than for one token, which takes 1.04 MB of them. */
+    cr_expect_gt(number(decode, "bytes_experts"), 1.5e6);
+    cr_expect_lt(number(decode, "bytes_experts"), 3.2e6);
+    json_decref(root);
+    leave(&p);
+}
+
+Test(bench, takes_the_model_of_a_configuration)
+{
+    says(ARGS("bench", "model", "-c", SEAM_TEST_SOURCE_DIR "/conf/nano.json",
+              "--runs", "1", "--decode", "2", "--prefill", "0", "--read-mb",
+              "8", "--set", PLUGIN_DIR, "--threads", "2"),
+         0, "decode 2 at 0", NULL);
+}
+
 Test(bench, says_what_does_not_fit)
 {
     struct place p;
