@@ -513,6 +513,56 @@ Test(sparse_mla, computes_the_same_with_threads)
     threads("sparse_mla", WORLD_MLA);
 }
 
+/* A prompt's rows take the spans of their selections one after the other, a
+ * single row's spans are tasks: the bits must be the same.  limit 0: leave the
+ * slow oracle out. */
+static void long_selection(uint32_t isa, const char *kv, double limit)
+{
+    enum { N = 1200, ALONE = 3 };
+    struct world w = {
+        .seed = 43, .d = 32, .heads = 3, .topk = 1100, .kpool = 4
+    };
+    struct check c = check_of("sparse_mla", &w, WORLD_MLA, config(isa, kv));
+    struct tb *b = make(c.h, "sparse_mla", &w, 200, 2048);
+    float *x = world_input(&w, 5, N), *y = calloc(N * w.d, sizeof *y);
+    double *want = calloc((size_t)N * w.d, sizeof *want);
+    float alone[ALONE * 32];
+    struct tb_seq s;
+
+    tb_seq_new(b, &s, 0);
+    for (uint32_t t = 0; t < N; t += 100)
+        cr_assert_eq(tb_run(b, &s, x + t * w.d, 100, y + t * w.d), SEAM_OK);
+    tb_seq_end(b, &s);
+    tb_seq_new(b, &s, 1);
+    for (uint32_t t = 0; t < N - 100; t += 100)
+        cr_assert_eq(tb_run(b, &s, x + t * w.d, 100, y + t * w.d), SEAM_OK);
+    cr_assert_eq(
+        tb_run(b, &s, x + (N - 100) * w.d, 100 - ALONE, y + (N - 100) * w.d),
+        SEAM_OK);
+    for (uint32_t i = 0; i < ALONE; i++)
+        cr_assert_eq(
+            tb_run(b, &s, x + (N - ALONE + i) * w.d, 1, alone + i * w.d),
+            SEAM_OK);
+    cr_expect_eq(memcmp(alone, y + (N - ALONE) * w.d, sizeof alone), 0,
+                 "%s%s: other bits alone", ISA[isa], kv);
+    if (limit > 0)
+        oracle_mla(&w, c.h, 0, x, N, want);
+    cr_expect(!(limit > 0) || th_error(y, want, (uint64_t)N * w.d) < limit,
+              "%s%s: %g", ISA[isa], kv, th_error(y, want, (uint64_t)N * w.d));
+    tb_free(b);
+    free(x), free(y), free(want);
+    th_free(c.h);
+}
+
+Test(sparse_mla, shares_the_spans_of_a_long_selection)
+{
+    EACH_ISA(isa)
+    {
+        long_selection(isa, "", isa ? 0 : 1e-4);
+        long_selection(isa, ", \"kv_dtype\": \"bf16\"", 0);
+    }
+}
+
 Test(sparse_mla, refuses_an_unknown_instruction_set)
 {
     unknown_isa("sparse_mla", WORLD_MLA);

@@ -3,9 +3,9 @@
  *
  * The absorbed form: queries go into the latent space, attention happens there,
  * and the result comes out through the value half of kv_b.  A task is one row
- * and a group of heads; it reads each selected latent once for all of them, in
- * tiles, with a running softmax.  What is computed for a row does not depend on
- * the other rows of the step.
+ * and a group of heads, at best all of them; it reads each selected latent once
+ * for all of them, in tiles, with a running softmax.  What is computed for a
+ * row does not depend on the other rows of the step.
  *
  * Rollback costs nothing: latents and pools past the standing tokens are never
  * read before they are written again, and the ring of keys and gates is long
@@ -25,10 +25,14 @@ static const struct seam_host *host;
 enum { LATENT = 0, INDEX = 1 }; /* planes */
 
 enum {
-    TILE = 32,      /* tokens attended to at a time                     */
-    MAX_GROUP = 16, /* heads of one task                                */
+    TILE = 64,      /* tokens attended to at a time                     */
+    SPAN = 512,     /* tokens under one running softmax, a TILE multiple */
+    MAX_PARTS = 16, /* spans of a pass that tasks may share             */
+    MAX_GROUP = 32, /* heads of one task                                */
+    PAD = 16,       /* floats between widened records                   */
     CHUNK = 96,     /* rows whose queries are in latent space at once   */
-    POOLS = 256,    /* pools scored by one task                         */
+    POOLS = 256,    /* pools scored by one task ...                     */
+    SCORE_ROWS = 8, /* ... for so many rows                             */
     MAX_INDEX_HEADS = 128,
     MAX_F8 = 2048,    /* values of a record that is widened to be read    */
     SCORES = 1 << 20, /* scores kept at once                              */
@@ -63,6 +67,7 @@ struct mla {
     float eps;
     struct layer *layer;
     char *scratch;        /* [n_workers] of KERN_SCRATCH bytes         */
+    float *room;          /* [n_workers][room_floats]                  */
     struct kern_job *job; /* [H]                                       */
     struct seam_grant g;
     void (*sink)(void *, uint32_t, const char *, const struct seam_tensor *);
@@ -75,9 +80,11 @@ struct work {
     float *q;       /* [T][pitch]  queries [H][nope], later outputs [H][v]    */
     float *c;       /* [T][kv_lora]                                           */
     float *iq;      /* [T][IH * ID]                                           */
+    float *iqt;     /* [T][ID][wide_heads] the same, a head to a lane         */
     float *ik, *ig; /* [T][ID]                                                */
     float *iw;      /* [T][IH]                                                */
     float *qt;      /* [CHUNK][H * kv_lora] queries, then what they attended  */
+    float *part;    /* [MAX_PARTS][H][kv_lora + 2] see part_of                */
     float *score;   /* [SCORES]                                               */
     int32_t *sel;   /* [T][width] positions, ascending                        */
     int32_t *n_sel; /* [T]  0 for padding, -1 when scores are not numbers     */
@@ -88,6 +95,7 @@ struct work {
     uint32_t layer, n, group;
     uint32_t r0, rows; /* rows of this pass                                 */
     uint32_t n_pools;  /* most pools of one of them                         */
+    uint32_t n_spans;  /* most spans of one of them                         */
     const struct seam_step *step;
 };
 
@@ -100,6 +108,26 @@ static uint64_t max2(uint64_t a, uint64_t b)
 static uint32_t pitch(const struct mla *m)
 {
     return m->heads * (m->nope > m->v ? m->nope : m->v);
+}
+
+/* Heads of the indexer, up to a whole vector. */
+static uint32_t wide_heads(const struct mla *m)
+{
+    return (m->ih + m->k->lanes - 1) / m->k->lanes * m->k->lanes;
+}
+
+/* Weighted latents of a head, its largest score and its sum. */
+static uint64_t part_floats(const struct mla *m)
+{
+    return (uint64_t)m->kv_lora + 2;
+}
+
+/* Probabilities, two sums and widened latents of a tile; or widened keys. */
+static uint64_t room_floats(const struct mla *m)
+{
+    uint64_t lat = (uint64_t)m->kv_lora + PAD, key = (uint64_t)m->id + PAD;
+
+    return max2((2 * MAX_GROUP + TILE) * lat + MAX_GROUP * TILE, POOLS * key);
 }
 
 static uint64_t n_scores(const struct mla *m)
@@ -116,10 +144,13 @@ static uint64_t work_layout(const struct mla *m, void *ws, struct work *s)
     s->q = plug_take(&a, t * pitch(m), sizeof *s->q);
     s->c = plug_take(&a, t * m->kv_lora, sizeof *s->c);
     s->iq = plug_take(&a, t * m->ih * m->id, sizeof *s->iq);
+    s->iqt = plug_take(&a, t * m->id * wide_heads(m), sizeof *s->iqt);
     s->ik = plug_take(&a, t * m->id, sizeof *s->ik);
     s->ig = plug_take(&a, t * m->id, sizeof *s->ig);
     s->iw = plug_take(&a, t * m->ih, sizeof *s->iw);
     s->qt = plug_take(&a, rows * m->heads * m->kv_lora, sizeof *s->qt);
+    s->part =
+        plug_take(&a, MAX_PARTS * m->heads * part_floats(m), sizeof *s->part);
     s->score = plug_take(&a, n_scores(m), sizeof *s->score);
     s->sel = plug_take(&a, t * m->width, sizeof *s->sel);
     s->n_sel = plug_take(&a, t, sizeof *s->n_sel);
@@ -180,24 +211,19 @@ static float *ring_at(const struct mla *m, uint32_t layer, int32_t row,
     return ring + (uint64_t)(pos % m->ring) * 2 * m->id;
 }
 
-/* Make n records of k values readable for dot_rows and mix_rows, in the dtype
- * returned: rec[] as they lie, or, FP8, the first *take of them, at most TILE,
- * widened into room [TILE][k]. */
-static uint16_t readable(const struct mla *m, const void **rec, uint32_t n,
-                         uint32_t k, float *room, uint32_t *take)
+/* Make rec[] point to records of k values as floats: as they lie, or widened
+ * into room [n][k + PAD]. */
+static void as_floats(const struct mla *m, const void **rec, uint32_t n,
+                      uint32_t k, float *room)
 {
-    *take = n;
-    if (m->kept != SEAM_F8E4M3)
-        return m->kept;
-    *take = n < TILE ? n : TILE;
-    for (uint32_t i = 0; i < *take; i++) {
-        float *to = room + (uint64_t)i * k;
+    for (uint32_t i = 0; m->kept != SEAM_F32 && i < n; i++) {
+        float *to = room + (uint64_t)i * (k + PAD);
 
-        m->k->widen(rec[i], SEAM_F8E4M3, k, to);
-        m->k->scale(to, kv_record_scale(rec[i], k), NULL, 0, k, to);
+        m->k->widen(rec[i], m->kept, k, to);
+        if (m->kept == SEAM_F8E4M3)
+            m->k->scale(to, kv_record_scale(rec[i], k), NULL, 0, k, to);
         rec[i] = to;
     }
-    return SEAM_F32;
 }
 
 /* ---- Storing ------------------------------------------------------------- */
@@ -313,41 +339,71 @@ static bool chooses(const struct work *s, uint32_t r)
     return s->seq[r] >= 0 && pools_of(s, r) > s->m->top_pools;
 }
 
-/* 4.4: scores of POOLS pools for one row; weights hold 32^-0.5 128^-0.5. */
+/* The indexer's queries of some rows, turned so that a head is a lane. */
+static void turn_task(void *arg, uint32_t t, uint32_t worker)
+{
+    const struct work *s = arg;
+    const struct mla *m = s->m;
+    uint32_t end = (t + 1) * FEW_ROWS < s->n ? (t + 1) * FEW_ROWS : s->n;
+    uint32_t wide = wide_heads(m);
+
+    (void)worker;
+    for (uint32_t r = t * FEW_ROWS; r < end; r++) {
+        const float *q = s->iq + (uint64_t)r * m->ih * m->id;
+        float *to = s->iqt + (uint64_t)r * m->id * wide;
+
+        for (uint32_t i = 0; chooses(s, r) && i < m->id; i++, to += wide) {
+            for (uint32_t h = 0; h < m->ih; h++)
+                to[h] = q[h * m->id + i];
+            for (uint32_t h = m->ih; h < wide; h++)
+                to[h] = 0;
+        }
+    }
+}
+
+/* Pools of the part of POOLS that starts at p0 which row r scores. */
+static uint32_t pools_in(const struct work *s, uint32_t r, uint32_t p0)
+{
+    uint32_t n = chooses(s, r) ? pools_of(s, r) : 0;
+
+    return n <= p0 ? 0 : n - p0 < POOLS ? n - p0 : POOLS;
+}
+
+/* 4.4: scores of POOLS pools for SCORE_ROWS rows, which read the keys once if
+ * they are of one sequence; weights hold 32^-0.5 128^-0.5. */
 static void score_task(void *arg, uint32_t t, uint32_t worker)
 {
     const struct work *s = arg;
     const struct mla *m = s->m;
     uint32_t parts = (s->n_pools + POOLS - 1) / POOLS;
-    uint32_t r = s->r0 + t / parts, p0 = t % parts * POOLS, n;
-    float *dot = (float *)(m->scratch + (uint64_t)worker * KERN_SCRATCH);
-    float *room = dot + (uint64_t)m->ih * POOLS;
-    float *out = s->score + (uint64_t)(r - s->r0) * s->n_pools + p0;
-    const float *x[MAX_INDEX_HEADS], *w = s->iw + (uint64_t)r * m->ih;
-    float *y[MAX_INDEX_HEADS];
-    const void *pk[POOLS];
+    uint32_t p0 = t % parts * POOLS, r0 = t / parts * SCORE_ROWS;
+    uint32_t end = s->rows - r0 < SCORE_ROWS ? s->rows : r0 + SCORE_ROWS;
+    float *room = m->room + (uint64_t)worker * room_floats(m);
+    const void *key[POOLS];
+    int32_t seq = -1;
 
-    if (!chooses(s, r) || p0 >= pools_of(s, r))
-        return;
-    n = pools_of(s, r) - p0;
-    n = n < POOLS ? n : POOLS;
-    for (uint32_t p = 0; p < n; p++)
-        pk[p] = record_at(s, INDEX, (uint32_t)s->seq[r], (p0 + p) * m->kpool);
-    for (uint32_t h = 0; h < m->ih; h++) {
-        x[h] = s->iq + ((uint64_t)r * m->ih + h) * m->id;
-        y[h] = dot + h * POOLS;
-    }
-    for (uint32_t p = 0, take; p < n; p += take) {
-        uint16_t dtype = readable(m, pk + p, n - p, m->id, room, &take);
+    for (uint32_t i = r0; i < end; i++) {
+        uint32_t r = s->r0 + i, n = pools_in(s, r, p0);
 
-        m->k->dot_rows(dtype, pk + p, take, m->id, x, m->ih, y);
-        for (uint32_t h = 0; h < m->ih; h++)
-            y[h] += take;
+        if (n && s->seq[r] != seq) {
+            uint32_t last = i, most;
+
+            seq = s->seq[r];
+            while (last + 1 < end && s->seq[s->r0 + last + 1] == seq)
+                last++;
+            most = pools_in(s, s->r0 + last, p0);
+            most = most > n ? most : n;
+            for (uint32_t p = 0; p < most; p++)
+                key[p] =
+                    record_at(s, INDEX, (uint32_t)seq, (p0 + p) * m->kpool);
+            as_floats(m, key, most, m->id, room);
+        }
+        if (n)
+            m->k->pool_scores((const float *const *)key, n, m->id,
+                              s->iqt + (uint64_t)r * m->id * wide_heads(m),
+                              wide_heads(m), s->iw + (uint64_t)r * m->ih, m->ih,
+                              s->score + (uint64_t)i * s->n_pools + p0);
     }
-    memset(out, 0, n * sizeof *out);
-    for (uint32_t h = 0; h < m->ih; h++)
-        for (uint32_t p = 0; p < n; p++) /* a NaN must not look like a zero */
-            out[p] += w[h] * (dot[h * POOLS + p] < 0 ? 0 : dot[h * POOLS + p]);
 }
 
 static void select_task(void *arg, uint32_t t, uint32_t worker)
@@ -398,17 +454,24 @@ static void select_rows(struct work *s)
             most = pools_of(s, r);
     batch = most ? (uint32_t)(n_scores(s->m) / most) : s->n;
     s->n_pools = most;
+    if (most)
+        parallel((s->n + FEW_ROWS - 1) / FEW_ROWS, turn_task, s);
     for (s->r0 = 0; s->r0 < s->n; s->r0 += batch) {
         s->rows = s->n - s->r0 < batch ? s->n - s->r0 : batch;
         if (most)
-            parallel(s->rows * ((most + POOLS - 1) / POOLS), score_task, s);
+            parallel((s->rows + SCORE_ROWS - 1) / SCORE_ROWS *
+                         ((most + POOLS - 1) / POOLS),
+                     score_task, s);
         parallel(s->rows, select_task, s);
     }
 }
 
 /* ---- Attending ----------------------------------------------------------- */
 
-/* A running softmax over tiles of tokens, for the heads of one task. */
+/* A running softmax over tiles of tokens, for the heads of one task.  A row's
+ * selection is cut into spans of fixed places, each with a softmax of its own,
+ * which are joined in order: so that tasks may share the spans of a row without
+ * changing a bit. */
 struct attend {
     uint32_t n;                /* heads                                      */
     const float *q[MAX_GROUP]; /* [kv_lora]                                  */
@@ -417,13 +480,19 @@ struct attend {
     float top[MAX_GROUP], total[MAX_GROUP];
 };
 
-/* lat are n records, at most TILE; room is [TILE][kv_lora]. */
-static void attend_tile(const struct mla *m, struct attend *a, const void **lat,
-                        uint32_t n, float scale, float *room)
+static uint32_t spans_of(const struct work *s, uint32_t r)
 {
-    uint16_t dtype = readable(m, lat, n, m->kv_lora, room, &n);
+    uint32_t n = s->n_sel[r] > 0 ? (uint32_t)s->n_sel[r] : 0;
 
-    m->k->dot_rows(dtype, lat, n, m->kv_lora, a->q, a->n, a->p);
+    return n < SPAN ? n > 0 : (n + SPAN / 2) / SPAN;
+}
+
+static void attend_tile(const struct mla *m, struct attend *a,
+                        const void *const *lat, uint32_t n)
+{
+    float scale = 1 / sqrtf((float)m->nope);
+
+    m->k->dot_rows(SEAM_F32, lat, n, m->kv_lora, a->q, a->n, a->p);
     for (uint32_t h = 0; h < a->n; h++) {
         float top = m->k->max(a->p[h], n) * scale;
 
@@ -436,45 +505,151 @@ static void attend_tile(const struct mla *m, struct attend *a, const void **lat,
         }
         a->total[h] += m->k->exp_sum(a->p[h], n, scale, a->top[h]);
     }
-    m->k->mix_rows(dtype, lat, n, m->kv_lora, (const float *const *)a->p, a->n,
-                   a->sum, true);
+    m->k->mix_rows(SEAM_F32, lat, n, m->kv_lora, (const float *const *)a->p,
+                   a->n, a->sum, true);
 }
 
+/* Span j of row r, from the beginning; room is for TILE widened records. */
+static void attend_span(const struct work *s, uint32_t r, uint32_t j,
+                        struct attend *a, float *room)
+{
+    const struct mla *m = s->m;
+    const int32_t *sel = s->sel + (uint64_t)r * m->width;
+    uint32_t end =
+        j + 1 < spans_of(s, r) ? (j + 1) * SPAN : (uint32_t)s->n_sel[r];
+
+    for (uint32_t h = 0; h < a->n; h++) {
+        a->top[h] = -INFINITY;
+        a->total[h] = 0;
+        memset(a->sum[h], 0, m->kv_lora * sizeof *a->sum[h]);
+    }
+    for (uint32_t i = j * SPAN; i < end; i += TILE) {
+        uint32_t n = end - i < TILE ? end - i : TILE;
+        const void *lat[TILE];
+
+        for (uint32_t k = 0; k < n; k++)
+            lat[k] =
+                record_at(s, LATENT, (uint32_t)s->seq[r], (uint32_t)sel[i + k]);
+        as_floats(m, lat, n, m->kv_lora, room);
+        attend_tile(m, a, lat, n);
+    }
+}
+
+/* Take the softmax b of a later span into a. */
+static void join(const struct mla *m, float *sum, float *top, float *total,
+                 const float *sum_b, float top_b, float total_b)
+{
+    float all = top_b > *top ? top_b : *top;
+    float wa = expf(*top - all), wb = expf(top_b - all);
+
+    m->k->scale(sum, wa, NULL, 0, m->kv_lora, sum);
+    m->k->axpy(wb, sum_b, m->kv_lora, sum);
+    *total = *total * wa + total_b * wb;
+    *top = all;
+}
+
+/* What a task computes with: heads [h0, h0 + n) of row r. */
+static void attend_init(const struct work *s, struct attend *a, uint32_t r,
+                        uint32_t h0, float *mem)
+{
+    const struct mla *m = s->m;
+    float *qt = s->qt + ((uint64_t)(r - s->r0) * m->heads + h0) * m->kv_lora;
+
+    a->n = m->heads - h0 < s->group ? m->heads - h0 : s->group;
+    for (uint32_t h = 0; h < a->n; h++) {
+        a->q[h] = qt + (uint64_t)h * m->kv_lora;
+        a->p[h] = mem + h * TILE;
+    }
+}
+
+/* A row and some heads, one span after the other. */
 static void attend_task(void *arg, uint32_t t, uint32_t worker)
 {
     const struct work *s = arg;
     const struct mla *m = s->m;
     uint32_t groups = (m->heads + s->group - 1) / s->group;
     uint32_t r = s->r0 + t / groups, h0 = t % groups * s->group;
-    float *mem = (float *)(m->scratch + (uint64_t)worker * KERN_SCRATCH);
-    float *room = mem + MAX_GROUP * (TILE + (uint64_t)m->kv_lora);
+    uint32_t spans = spans_of(s, r);
+    uint64_t ld = (uint64_t)m->kv_lora + PAD;
+    float *mem = m->room + (uint64_t)worker * room_floats(m);
+    float *first = mem + MAX_GROUP * TILE, *next = first + MAX_GROUP * ld;
     float *qt = s->qt + ((uint64_t)(r - s->r0) * m->heads + h0) * m->kv_lora;
-    const int32_t *sel = s->sel + (uint64_t)r * m->width;
-    struct attend a = { .n = m->heads - h0 < s->group ? m->heads - h0
-                                                      : s->group };
+    float top[MAX_GROUP], total[MAX_GROUP];
+    struct attend a;
 
-    if (s->n_sel[r] <= 0)
+    if (!spans)
         return;
-    for (uint32_t h = 0; h < a.n; h++) {
-        a.q[h] = qt + (uint64_t)h * m->kv_lora;
-        a.p[h] = mem + h * TILE;
-        a.sum[h] = mem + MAX_GROUP * TILE + (uint64_t)h * m->kv_lora;
-        a.top[h] = -INFINITY;
-        memset(a.sum[h], 0, m->kv_lora * sizeof *a.sum[h]);
-    }
-    for (int32_t i = 0; i < s->n_sel[r]; i += TILE) {
-        uint32_t n = (uint32_t)(s->n_sel[r] - i);
-        const void *lat[TILE];
-
-        n = n < TILE ? n : TILE;
-        for (uint32_t j = 0; j < n; j++)
-            lat[j] = record_at(s, LATENT, (uint32_t)s->seq[r],
-                               (uint32_t)sel[i + (int32_t)j]);
-        attend_tile(m, &a, lat, n, 1 / sqrtf((float)m->nope), room);
+    attend_init(s, &a, r, h0, mem);
+    for (uint32_t j = 0; j < spans; j++) {
+        for (uint32_t h = 0; h < a.n; h++)
+            a.sum[h] = (j ? next : first) + h * ld;
+        attend_span(s, r, j, &a, next + MAX_GROUP * ld);
+        for (uint32_t h = 0; h < a.n; h++)
+            if (j) {
+                join(m, first + h * ld, &top[h], &total[h], a.sum[h], a.top[h],
+                     a.total[h]);
+            } else {
+                top[h] = a.top[h];
+                total[h] = a.total[h];
+            }
     }
     for (uint32_t h = 0; h < a.n; h++)
-        m->k->scale(a.sum[h], 1 / a.total[h], NULL, 0, m->kv_lora,
+        m->k->scale(first + h * ld, 1 / total[h], NULL, 0, m->kv_lora,
                     qt + (uint64_t)h * m->kv_lora);
+}
+
+/* Where span j of row r leaves the sum of head h; top and total follow it. */
+static float *part_of(const struct work *s, uint32_t r, uint32_t j, uint32_t h)
+{
+    uint64_t i = ((uint64_t)(r - s->r0) * s->n_spans + j) * s->m->heads + h;
+
+    return s->part + i * part_floats(s->m);
+}
+
+/* One span of a row for some heads ... */
+static void span_task(void *arg, uint32_t t, uint32_t worker)
+{
+    const struct work *s = arg;
+    const struct mla *m = s->m;
+    uint32_t groups = (m->heads + s->group - 1) / s->group;
+    uint32_t h0 = t % groups * s->group, j = t / groups % s->n_spans;
+    uint32_t r = s->r0 + t / groups / s->n_spans;
+    float *mem = m->room + (uint64_t)worker * room_floats(m);
+    struct attend a;
+
+    if (j >= spans_of(s, r))
+        return;
+    attend_init(s, &a, r, h0, mem);
+    for (uint32_t h = 0; h < a.n; h++)
+        a.sum[h] = part_of(s, r, j, h0 + h);
+    attend_span(s, r, j, &a, mem + MAX_GROUP * TILE);
+    for (uint32_t h = 0; h < a.n; h++) {
+        a.sum[h][m->kv_lora] = a.top[h];
+        a.sum[h][m->kv_lora + 1] = a.total[h];
+    }
+}
+
+/* ... and the spans of a row put together. */
+static void join_task(void *arg, uint32_t t, uint32_t worker)
+{
+    const struct work *s = arg;
+    const struct mla *m = s->m;
+    uint32_t r = s->r0 + t;
+    float *qt = s->qt + (uint64_t)t * m->heads * m->kv_lora;
+
+    (void)worker;
+    for (uint32_t h = 0; spans_of(s, r) && h < m->heads; h++) {
+        float *sum = part_of(s, r, 0, h);
+        float *top = sum + m->kv_lora, *total = top + 1;
+
+        for (uint32_t j = 1; j < spans_of(s, r); j++) {
+            const float *b = part_of(s, r, j, h);
+
+            join(m, sum, top, total, b, b[m->kv_lora], b[m->kv_lora + 1]);
+        }
+        m->k->scale(sum, 1 / *total, NULL, 0, m->kv_lora,
+                    qt + (uint64_t)h * m->kv_lora);
+    }
 }
 
 /* Heads of one task: many, to read latents seldom, but few enough that one row
@@ -488,6 +663,30 @@ static uint32_t group_of(const struct mla *m, uint32_t rows)
     return g < MAX_GROUP ? g : MAX_GROUP;
 }
 
+/* Attention of rows [r0, r0 + rows): a task per row, or, where rows are fewer
+ * than workers, per span of a row. */
+static void attend_pass(struct work *s)
+{
+    const struct mla *m = s->m;
+    uint32_t groups = (m->heads + MAX_GROUP - 1) / MAX_GROUP;
+
+    s->n_spans = 0;
+    for (uint32_t r = s->r0; r < s->r0 + s->rows; r++)
+        s->n_spans = spans_of(s, r) > s->n_spans ? spans_of(s, r) : s->n_spans;
+    if (m->n_workers > 1 && s->n_spans > 1 &&
+        s->rows * s->n_spans <= MAX_PARTS &&
+        s->rows * groups < 2 * m->n_workers) {
+        s->group = group_of(m, s->rows * s->n_spans);
+        parallel(s->rows * s->n_spans * ((m->heads + s->group - 1) / s->group),
+                 span_task, s);
+        parallel(s->rows, join_task, s);
+    } else {
+        s->group = group_of(m, s->rows);
+        parallel(s->rows * ((m->heads + s->group - 1) / s->group), attend_task,
+                 s);
+    }
+}
+
 /* 4.2 for rows [r0, r0 + rows): queries to latent space, attention, and out
  * through the values; their outputs replace the rows of s->q. */
 static void attend_rows(struct work *s)
@@ -496,7 +695,6 @@ static void attend_rows(struct work *s)
     int64_t hl = (int64_t)m->heads * m->kv_lora;
     float *q = s->q + (uint64_t)s->r0 * pitch(m);
 
-    s->group = group_of(m, s->rows);
     for (uint32_t h = 0; h < m->heads; h++)
         m->job[h] = (struct kern_job){
             .w = &s->l->half[2 * h],
@@ -508,7 +706,7 @@ static void attend_rows(struct work *s)
             .across = true,
         };
     kern_run(m->k, host, m->job, m->heads, m->scratch);
-    parallel(s->rows * ((m->heads + s->group - 1) / s->group), attend_task, s);
+    attend_pass(s);
     for (uint32_t h = 0; h < m->heads; h++)
         m->job[h] = (struct kern_job){
             .w = &s->l->half[2 * h + 1],
@@ -895,6 +1093,7 @@ static void mla_destroy(void *self)
     }
     plug_free(host, m->layer);
     plug_free(host, m->scratch);
+    plug_free(host, m->room);
     plug_free(host, m->job);
     plug_free(host, m);
 }
@@ -918,8 +1117,9 @@ static int mla_create(const struct seam_create *c, void **self,
         goto out;
     m->layer = plug_zalloc(host, c->n_layers, sizeof *m->layer);
     m->scratch = plug_zalloc(host, m->n_workers, KERN_SCRATCH);
+    m->room = plug_zalloc(host, m->n_workers * room_floats(m), sizeof *m->room);
     m->job = plug_zalloc(host, m->heads, sizeof *m->job);
-    if (!m->layer || !m->scratch || !m->job)
+    if (!m->layer || !m->scratch || !m->room || !m->job)
         goto no_memory;
     m->n_layers = c->n_layers;
     for (uint32_t i = 0; i < c->n_layers; i++) {
