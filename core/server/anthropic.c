@@ -269,6 +269,10 @@ static int convert_messages(const json_t *list, json_t *messages,
 static int convert_tools(const json_t *list, json_t *chat,
                          struct seam_buf *ignored, struct seam_api_error *e)
 {
+    static const char *const known[] = { "type",        "name",
+                                         "description", "input_schema",
+                                         "strict",      "cache_control",
+                                         NULL };
     json_t *tools, *f;
     const json_t *t;
     size_t i;
@@ -292,6 +296,9 @@ static int convert_tools(const json_t *list, json_t *chat,
             json_object_set(f, "description", (json_t *)v);
         if ((v = value_at(t, "input_schema")))
             json_object_set(f, "parameters", (json_t *)v);
+        if ((v = value_at(t, "strict")))
+            json_object_set(f, "strict", (json_t *)v);
+        seam_ignored_note(ignored, "tools", t, known);
         json_array_append_new(
             tools, json_pack("{s:s, s:o}", "type", "function", "function", f));
     }
@@ -329,7 +336,7 @@ static int convert_choice(const json_t *v, json_t *chat,
 /* ---- The rest ------------------------------------------------------------ */
 
 static int convert_output(const json_t *v, json_t *chat,
-                          struct seam_api_error *e)
+                          struct seam_buf *ignored, struct seam_api_error *e)
 {
     json_t *effort = value_at(v, "effort"), *format = value_at(v, "format");
 
@@ -337,6 +344,8 @@ static int convert_output(const json_t *v, json_t *chat,
         return seam_api_invalid(e, "output_config",
                                 "output_config must be an "
                                 "object");
+    seam_ignored_note(ignored, "output_config", v,
+                      (const char *const[]){ "effort", "format", NULL });
     if (effort)
         json_object_set(chat, "reasoning_effort", effort);
     if (format)
@@ -350,14 +359,25 @@ static int convert_output(const json_t *v, json_t *chat,
 
 static void convert_ignored(const json_t *body, struct seam_buf *ignored)
 {
-    static const char *const known[] = {
-        "model",          "messages", "max_tokens",  "system",
-        "stop_sequences", "stream",   "temperature", "top_p",
-        "top_k",          "tools",    "tool_choice", "thinking",
-        "output_config",  "priority", "timeout",     NULL
-    };
+    static const char *const known[] = { "model",
+                                         "messages",
+                                         "max_tokens",
+                                         "system",
+                                         "stop_sequences",
+                                         "stream",
+                                         "temperature",
+                                         "top_p",
+                                         "top_k",
+                                         "tools",
+                                         "tool_choice",
+                                         "thinking",
+                                         "output_config",
+                                         "priority",
+                                         "timeout",
+                                         "output_format",
+                                         NULL };
 
-    seam_ignored_note(ignored, body, known);
+    seam_ignored_note(ignored, NULL, body, known);
 }
 
 json_t *seam_anthropic_chat(const json_t *body, bool counting,
@@ -389,7 +409,14 @@ json_t *seam_anthropic_chat(const json_t *body, bool counting,
     if (!rc && (v = value_at(body, "tool_choice")))
         rc = convert_choice(v, chat, e);
     if (!rc && (v = value_at(body, "output_config")))
-        rc = convert_output(v, chat, e);
+        rc = convert_output(v, chat, ignored, e);
+    /* As it was called before it moved there. */
+    if (!rc && (v = value_at(body, "output_format"))) {
+        json_t *config = json_pack("{s:O}", "format", v);
+
+        rc = convert_output(config, chat, ignored, e);
+        json_decref(config);
+    }
     convert_ignored(body, ignored);
     if (rc) {
         json_decref(chat);

@@ -150,7 +150,7 @@ static int text_ids(struct seam_http *h, const json_t *body,
                                 max);
     if (rc)
         return seam_api_invalid(e, name, "%s cannot be tokenised", name);
-    seam_ignored_note(&ignored, body, known);
+    seam_ignored_note(&ignored, NULL, body, known);
     seam_answer_ignored(h, &ignored);
     seam_buf_release(&ignored);
     return 0;
@@ -258,7 +258,7 @@ static int detokenize(struct seam_http *h, const json_t *body,
         seam_detok_add(&d, bytes.p, bytes.n, text);
     }
     seam_detok_end(&d, text);
-    seam_ignored_note(&ignored, body, known);
+    seam_ignored_note(&ignored, NULL, body, known);
     seam_answer_ignored(h, &ignored);
     seam_buf_release(&ignored);
     return text->failed ? seam_api_fail(e, 503, "overloaded", NULL, "no memory")

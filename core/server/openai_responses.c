@@ -193,7 +193,7 @@ static int convert_input(const json_t *v, json_t *messages,
 /* ---- The rest ------------------------------------------------------------ */
 
 static int convert_text(const json_t *text, json_t *chat,
-                        struct seam_api_error *e)
+                        struct seam_buf *ignored, struct seam_api_error *e)
 {
     json_t *format = value_at(text, "format");
     const char *type = string_at(format, "type");
@@ -202,6 +202,8 @@ static int convert_text(const json_t *text, json_t *chat,
         return seam_api_invalid(e, "text.format",
                                 "text.format must be an "
                                 "object with a type");
+    seam_ignored_note(ignored, "text", text,
+                      (const char *const[]){ "format", NULL });
     if (!format)
         return 0;
     if (strcmp(type, "json_schema"))
@@ -266,7 +268,7 @@ static void convert_ignored(const json_t *body, struct seam_buf *ignored)
                                          "user",
                                          NULL };
 
-    seam_ignored_note(ignored, body, known);
+    seam_ignored_note(ignored, NULL, body, known);
 }
 
 json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,
@@ -300,7 +302,7 @@ json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,
     if (!rc)
         rc = convert_input(value_at(body, "input"), messages, e);
     if (!rc && (v = value_at(body, "text")))
-        rc = convert_text(v, chat, e);
+        rc = convert_text(v, chat, ignored, e);
     convert_ignored(body, ignored);
     if (rc) {
         json_decref(chat);

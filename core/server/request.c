@@ -117,9 +117,10 @@ void seam_ignored_add(struct seam_buf *ignored, const char *field)
     seam_buf_str(ignored, field);
 }
 
-void seam_ignored_note(struct seam_buf *ignored, const json_t *body,
-                       const char *const *known)
+void seam_ignored_note(struct seam_buf *ignored, const char *field,
+                       const json_t *body, const char *const *known)
 {
+    char path[96];
     const char *key;
     json_t *v;
 
@@ -129,8 +130,11 @@ void seam_ignored_note(struct seam_buf *ignored, const json_t *body,
 
         while (*k && strcmp(*k, key))
             k++;
-        if (!*k && !json_is_null(v))
-            seam_ignored_add(ignored, key);
+        if (*k || json_is_null(v) || strlen(key) > 64)
+            continue;
+        snprintf(path, sizeof path, "%s%s%s", field ? field : "",
+                 field ? "." : "", key);
+        seam_ignored_add(ignored, path);
     }
 }
 
@@ -425,6 +429,10 @@ static int field_stream_options(struct parse *p, const char *name,
             request_bool(o, known[i].path, &value[i], p->e))
             return -1;
     }
+    seam_ignored_note(
+        &p->r->ignored, name, v,
+        (const char *const[]){ "include_usage", "continuous_usage_stats",
+                               value[2] ? NULL : "include_obfuscation", NULL });
     p->r->include_usage = value[0];
     p->r->continuous_usage = value[0] && value[1];
     return 0;
@@ -432,8 +440,24 @@ static int field_stream_options(struct parse *p, const char *name,
 
 static int field_messages(struct parse *p, const char *name, const json_t *v)
 {
-    (void)name;
-    return seam_messages_check(v, p->e);
+    static const char *const known[] = { "role",
+                                         "content",
+                                         "tool_calls",
+                                         "tool_call_id",
+                                         "reasoning_content",
+                                         "reasoning",
+                                         "thinking",
+                                         "refusal",
+                                         "function_call",
+                                         NULL };
+    const json_t *m;
+    size_t i;
+
+    if (seam_messages_check(v, p->e))
+        return -1;
+    json_array_foreach(v, i, m)
+        seam_ignored_note(&p->r->ignored, name, m, known);
+    return 0;
 }
 
 static int field_tools(struct parse *p, const char *name, const json_t *v)
@@ -554,6 +578,9 @@ static int field_reasoning(struct parse *p, const char *name, const json_t *v)
             return -1;
         seam_request_ignore(p->r, "reasoning.max_tokens");
     }
+    seam_ignored_note(
+        &p->r->ignored, name, v,
+        (const char *const[]){ "effort", "enabled", "max_tokens", NULL });
     return 0;
 }
 
@@ -582,6 +609,9 @@ static int field_thinking(struct parse *p, const char *name, const json_t *v)
     if (o && !json_is_null(o) &&
         request_bool(o, "thinking.clear_thinking", &b, p->e))
         return -1;
+    seam_ignored_note(&p->r->ignored, name, v,
+                      (const char *const[]){ "type", "budget_tokens",
+                                             "clear_thinking", NULL });
     return 0;
 }
 
@@ -613,6 +643,10 @@ static int field_kwargs(struct parse *p, const char *name, const json_t *v)
                             : request_bool(o, known[i].path, &b, p->e))
             return -1;
     }
+    seam_ignored_note(&p->r->ignored, name, v,
+                      (const char *const[]){ known[0].key, known[1].key,
+                                             known[2].key, known[3].key,
+                                             NULL });
     return 0;
 }
 

@@ -118,8 +118,9 @@ uint64_t seam_request_tenant(const char *name, size_t n);
 void seam_request_ignore(struct seam_request *r, const char *field);
 /* The same in a list of such names. */
 void seam_ignored_add(struct seam_buf *ignored, const char *field);
-/* Note all members of body that are not in known (NULL-terminated). */
-void seam_ignored_note(struct seam_buf *ignored, const json_t *body,
-                       const char *const *known);
+/* Note all members of body that are not in known (NULL-terminated), with
+ * "FIELD." before their names when field is not NULL. */
+void seam_ignored_note(struct seam_buf *ignored, const char *field,
+                       const json_t *body, const char *const *known);
 
 #endif

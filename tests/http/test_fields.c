@@ -433,6 +433,95 @@ Test(fields, without_effect_are_listed)
     fixture_close(&f);
 }
 
+Test(fields, without_effect_are_listed_wherever_they_stand)
+{
+#define HI "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
+    static const struct {
+        const char *path, *body, *list; /* NULL: none                      */
+    } cases[] = {
+        { CHAT,
+          "{" HI ",\"stream_options\":{\"include_obfuscation\":true,"
+          "\"x\":1},\"stream\":true}",
+          "stream_options.include_obfuscation, stream_options.x" },
+        { CHAT, "{" HI ",\"reasoning\":{\"effort\":\"low\",\"exclude\":true}}",
+          "reasoning.exclude" },
+        { CHAT,
+          "{" HI ",\"thinking\":{\"type\":\"enabled\",\"display\":1},"
+          "\"chat_template_kwargs\":{\"colour\":1,\"thinking\":true}}",
+          "thinking.display, chat_template_kwargs.colour" },
+        { CHAT,
+          "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"name\":"
+          "\"bob\"},{\"role\":\"assistant\",\"content\":\"y\",\"refusal\":"
+          "null,\"annotations\":[],\"audio\":null},{\"role\":\"user\","
+          "\"content\":\"x\",\"name\":\"bob\"}]}",
+          "messages.name, messages.annotations" },
+        { CHAT, "{" HI ",\"x\":null,\"y\":1,\"store\":false}", "y, store" },
+        { "/v1/messages",
+          "{\"max_tokens\":9," HI ",\"output_config\":{\"effort\":\"low\","
+          "\"x\":1},\"tools\":[{\"name\":\"f\",\"input_schema\":{},"
+          "\"strict\":false,\"cache_control\":{},\"defer_loading\":true}]}",
+          "tools.defer_loading, output_config.x" },
+        { "/v1/responses",
+          "{\"input\":\"x\",\"text\":{\"verbosity\":\"low\"},\"reasoning\":{"
+          "\"summary\":\"auto\"},\"store\":false}",
+          "text.verbosity, store, reasoning.summary" },
+        { "/v1/responses",
+          "{\"input\":\"x\",\"text\":{\"format\":{\"type\":"
+          "\"text\"}}}",
+          NULL },
+    };
+    struct fixture f;
+
+    fixture_init(&f);
+    fixture_text(&f, "</think>ok\1");
+    fixture_bind(&f, NULL, 0, ",\"any_seed\":true");
+    fixture_start(&f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *found;
+        struct reply r;
+        char v[512];
+
+        client_post(f.url, cases[i].path, cases[i].body, &r);
+        cr_expect_eq(r.status, 200, "%s: %s", cases[i].body, r.body.p);
+        found = reply_header(&r, "X-Seam-Ignored", v, sizeof v);
+        if (cases[i].list)
+            cr_expect(found && !strcmp(found, cases[i].list), "%s: %s",
+                      cases[i].body, found ? found : "none");
+        else
+            cr_expect_null(found, "%s: %s", cases[i].body, found);
+        reply_release(&r);
+    }
+    fixture_close(&f);
+}
+
+/* A strict tool is one on every route: its calls conform. */
+Test(fields, of_messages_bind_as_those_of_chats_do)
+{
+    struct fixture f;
+    struct reply r;
+
+    fixture_init(&f);
+    fixture_text(&f, "</think>1\1");
+    fixture_bind(&f, NULL, 0, ",\"any_seed\":true");
+    fixture_start(&f);
+    client_post(f.url, "/v1/messages",
+                "{\"max_tokens\":20," HI ",\"tools\":[{\"name\":\"f\","
+                "\"strict\":true,\"input_schema\":{\"type\":\"object\","
+                "\"properties\":{\"n\":{\"not\":{}}}}}]}",
+                &r);
+    cr_expect_eq(r.status, 400, "%s", r.body.p);
+    cr_expect_not_null(strstr(r.body.p, "not"), "%s", r.body.p);
+    reply_release(&r);
+    client_post(f.url, "/v1/messages",
+                "{\"max_tokens\":200," HI ",\"output_format\":{\"type\":"
+                "\"json_schema\",\"schema\":{\"enum\":[1]}}}",
+                &r);
+    cr_expect_eq(r.status, 200, "%s", r.body.p);
+    cr_expect_not_null(strstr(r.body.p, "\"text\":\"1\""), "%s", r.body.p);
+    reply_release(&r);
+    fixture_close(&f);
+}
+
 Test(fields, model_names_are_those_served)
 {
     static const struct seam_flag flags[] = {
