@@ -93,7 +93,9 @@ struct seam_config {
         int64_t prefix_bytes;    /* states of the prefix cache; 0: none      */
         int64_t prefix_interval; /* tokens between its snapshots; 0: none    */
         char *guard_bands;       /* "auto", "yes", "no"                      */
-        char *trace;             /* file of the timeline, or NULL            */
+        char *prefix_dir;        /* its second tier, or NULL                */
+        int64_t prefix_disk_bytes; /* of files there                          */
+        char *trace; /* file of the timeline, or NULL            */
     } engine;
     struct {
         char *level;  /* "debug", "info", "warn", "error"         */

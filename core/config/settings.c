@@ -181,6 +181,12 @@ S("engine.guard_bands", \
   CHOICE(engine.guard_bands, "auto", choices_metrics), \
   .help = "look after each step for writes past the memory that plugins were " \
           "granted; auto: in debug builds") \
+S("engine.prefix_dir", STRING(engine.prefix_dir), .is_path = true, \
+  .preset_words = "none", \
+  .help = "folder where such states outlive the server, made when missing") \
+S("engine.prefix_disk_bytes", \
+  INT(engine.prefix_disk_bytes, "8589934592", 1 << 20, INT64_C(1) << 46), \
+  .help = "size of the files in that folder") \
 S("engine.trace", STRING(engine.trace), .is_path = true, .flag = "--trace", \
   .preset_words = "none", \
   .help = "file that receives a timeline of steps, plugins and requests, in " \

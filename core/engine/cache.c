@@ -1,8 +1,9 @@
 /* The memory of sequences: pages and rows, and the snapshots of both that later
- * prompts go on from. */
+ * prompts go on from, in memory and on disk. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/engine/disk_key.h"
 #include "core/engine/impl.h"
 
 /* A shorter beginning is recomputed sooner than its state is copied. */
@@ -33,18 +34,35 @@ int32_t seam_page_take(struct seam_engine *e)
     return page;
 }
 
+static void snapshot_count(struct seam_engine *e)
+{
+    struct seam_prefix_stats s;
+
+    seam_prefix_stats(e->prefix, &s);
+    atomic_store_explicit(&e->stats.snapshot_bytes, s.bytes,
+                          memory_order_relaxed);
+    atomic_store_explicit(&e->stats.snapshots, s.n_snapshots,
+                          memory_order_relaxed);
+    atomic_store_explicit(&e->stats.snapshots_evicted, s.n_evicted,
+                          memory_order_relaxed);
+}
+
 /* Have n pages free, by dropping snapshots if need be. */
 bool seam_page_make_room(struct seam_engine *e, uint32_t n)
 {
-    while (e->n_free_pages < n)
+    while (e->n_free_pages < n) {
         if (!e->prefix || !seam_prefix_evict(e->prefix))
             return false;
+        snapshot_count(e);
+    }
     return true;
 }
 
 /* Give pages and row back. */
 void seam_engine_evict(struct seam_engine *e, struct seam_gen *g)
 {
+    seam_disk_load_free(g->load);
+    g->load = NULL;
     while (g->n_pages)
         seam_page_unref(e, g->page[--g->n_pages]);
     e->free_row[e->n_free_rows++] = g->row;
@@ -61,6 +79,243 @@ void seam_engine_evict(struct seam_engine *e, struct seam_gen *g)
         }
 }
 
+/* ---- The second tier ----------------------------------------------------- */
+
+/* After so long a prompt is computed instead. */
+#define LOAD_LIMIT_NS UINT64_C(5000000000)
+/* A cancelled one is seen after so long, when nobody computes. */
+#define LOAD_LOOK_NS UINT64_C(20000000)
+/* What is computed sooner than it is read. */
+#define LOAD_LEAST 64
+
+static void cache_loaded(void *ctx)
+{
+    struct seam_engine *e = ctx;
+
+    pthread_mutex_lock(&e->lock);
+    pthread_cond_broadcast(&e->change);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static bool disk_fits(const struct seam_engine *e)
+{
+    for (int r = 0; r < SEAM_N_ROLES; r++)
+        if (r != SEAM_ROLE_PARSER &&
+            (e->disk_for[r].inst != e->rt->inst[r] ||
+             e->disk_for[r].since != e->rt->inst[r]->since))
+            return false;
+    return true;
+}
+
+int seam_engine_open_disk(struct seam_engine *e, struct seam_error *err)
+{
+    struct seam_disk_opts o = {
+        .dir = e->config->engine.prefix_dir,
+        .budget = (uint64_t)e->config->engine.prefix_disk_bytes,
+        .log = e->log,
+        .page_tokens = e->rt->page_tokens,
+        .page_bytes = seam_runtime_page_bytes(e->rt),
+        .state_bytes = seam_runtime_row_bytes(e->rt),
+        .loaded = cache_loaded,
+        .ctx = e,
+    };
+    struct seam_disk *d = NULL;
+    int rc;
+
+    if (!o.dir)
+        return 0;
+    for (int r = 0; r < SEAM_N_ROLES; r++) {
+        e->disk_for[r].inst = e->rt->inst[r];
+        e->disk_for[r].since = e->rt->inst[r]->since;
+    }
+    rc = seam_disk_identity(e->rt, o.identity, err);
+    if (!rc)
+        rc = seam_disk_open(&d, &o, err);
+    if (rc == SEAM_ESTATE) {
+        seam_log(e->log, SEAM_LOG_WARN, "prefix",
+                 "%s; nothing is kept on disk by this one", err->text);
+        rc = 0;
+    }
+    pthread_mutex_lock(&e->lock);
+    e->disk = d;
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
+/* The tier, which belongs to the plugins in use: after a swap it is opened anew
+ * for the others. */
+static struct seam_disk *cache_disk(struct seam_engine *e)
+{
+    struct seam_disk *was = e->disk;
+    struct seam_error err;
+
+    if (!was || disk_fits(e))
+        return was;
+    pthread_mutex_lock(&e->lock);
+    e->disk = NULL;
+    pthread_mutex_unlock(&e->lock);
+    for (uint32_t i = 0; i < e->n_running; i++) {
+        seam_disk_load_free(e->running[i]->load);
+        e->running[i]->load = NULL;
+    }
+    seam_disk_close(was);
+    if (seam_engine_open_disk(e, &err))
+        seam_log(e->log, SEAM_LOG_WARN, "prefix",
+                 "%s; nothing is kept on disk from here on", err.text);
+    return e->disk;
+}
+
+void seam_engine_disk_stats(struct seam_engine *e, struct seam_disk_stats *out)
+{
+    *out = (struct seam_disk_stats){ 0 };
+    pthread_mutex_lock(&e->lock);
+    if (e->disk)
+        seam_disk_stats(e->disk, out);
+    pthread_mutex_unlock(&e->lock);
+}
+
+struct page_source {
+    struct seam_engine *e;
+    const struct seam_gen *g;
+};
+
+static int save_page(void *ctx, uint32_t i, void *to)
+{
+    struct page_source *s = ctx;
+    struct seam_error err;
+
+    return seam_runtime_save_page(s->e->rt, s->g->page[i], to, &err);
+}
+
+/* Have what g has in the cache, with its state, written. */
+static void cache_put(struct seam_engine *e, const struct seam_gen *g,
+                      const void *state)
+{
+    struct seam_disk *d = cache_disk(e);
+    struct page_source s = { e, g };
+    unsigned char root[SEAM_DISK_HASH];
+
+    if (d && seam_disk_root(d, g->p.cache_salt, root))
+        seam_disk_put(d, root, g->history, g->n_done, state, save_page, &s);
+}
+
+/* Begin to load what is longer than what g has. */
+static void cache_find(struct seam_engine *e, struct seam_gen *g, bool first)
+{
+    struct seam_disk *d = cache_disk(e);
+    uint32_t n = g->n_history - 1;
+    unsigned char root[SEAM_DISK_HASH];
+
+    if (!d || n < g->n_done + LOAD_LEAST ||
+        !seam_disk_root(d, g->p.cache_salt, root))
+        return;
+    if (first)
+        atomic_fetch_add_explicit(&e->stats.disk_queries,
+                                  g->p.n_prompt - g->n_done,
+                                  memory_order_relaxed);
+    g->load = seam_disk_find(d, root, g->history, n, g->n_done + LOAD_LEAST - 1,
+                             g->n_done / e->rt->page_tokens);
+    g->load_until = seam_now_ns() + LOAD_LIMIT_NS;
+}
+
+/* The pages are g's own from the first one loaded on: the one before was
+ * copied or is another. */
+static int load_take(struct seam_engine *e, struct seam_gen *g,
+                     struct seam_error *err)
+{
+    uint32_t pos = seam_disk_load_pos(g->load);
+    uint32_t end = seam_engine_pages_for(e, pos);
+    int rc = 0;
+
+    for (uint32_t i = g->n_done / e->rt->page_tokens; i < end && !rc; i++)
+        rc = seam_runtime_load_page(e->rt, g->page[i],
+                                    seam_disk_load_page(g->load, i), err);
+    if (!rc)
+        rc = seam_runtime_load_row(e->rt, g->row, seam_disk_load_state(g->load),
+                                   err);
+    if (rc)
+        return rc;
+    if (g->info.n_cached == g->n_done) { /* not counted before */
+        atomic_fetch_add_explicit(&e->stats.disk_hits, pos - g->n_done,
+                                  memory_order_relaxed);
+        pthread_mutex_lock(&g->lock);
+        g->info.n_cached = pos;
+        pthread_mutex_unlock(&g->lock);
+    }
+    g->n_done = pos;
+    g->n_accept = 0;
+    g->n_resumed = 0; /* keep it in memory too */
+    seam_engine_snapshot(e, g);
+    g->n_resumed = pos;
+    return 0;
+}
+
+void seam_engine_settle_loads(struct seam_engine *e)
+{
+    struct seam_error err;
+    uint64_t now = 0;
+
+    cache_disk(e);
+    for (uint32_t i = 0; i < e->n_running;) {
+        struct seam_gen *g = e->running[i++];
+        int state = g->load ? seam_disk_loaded(g->load) : -1;
+        int rc = 0;
+
+        if (!g->load)
+            continue;
+        now = now ? now : seam_now_ns();
+        if (!state && now < g->load_until)
+            continue;
+        if (state > 0)
+            rc = load_take(e, g, &err);
+        seam_disk_load_free(g->load);
+        g->load = NULL;
+        seam_engine_moved(e, now);
+        if (rc) {
+            seam_engine_end_running(e, g, SEAM_GEN_ERROR, &err);
+            i--;
+        }
+    }
+}
+
+/* Under the lock. */
+static bool load_pending(const struct seam_engine *e)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < e->n_running; i++) {
+        const struct seam_disk_load *l = e->running[i]->load;
+
+        if (l && seam_disk_loaded(l))
+            return false;
+        any |= l != NULL;
+    }
+    return any;
+}
+
+void seam_engine_await_load(struct seam_engine *e)
+{
+    uint64_t until = seam_now_ns() + LOAD_LOOK_NS;
+    struct timespec at = { .tv_sec = (time_t)(until / 1000000000u),
+                           .tv_nsec = (long)(until % 1000000000u) };
+    uint64_t arrivals;
+    int rc = 0;
+
+    pthread_mutex_lock(&e->lock);
+    arrivals = e->arrivals;
+    while (!e->stop && !rc && e->arrivals == arrivals && load_pending(e))
+        rc = pthread_cond_timedwait(&e->change, &e->lock, &at);
+    pthread_mutex_unlock(&e->lock);
+    seam_engine_moved(e, seam_now_ns());
+}
+
+/* ---- Snapshots ----------------------------------------------------------- */
+
+static const unsigned char *gen_salt(const struct seam_gen *g)
+{
+    return g->p.cache_salt ? g->salt : NULL;
+}
+
 /* Keep a snapshot of what g has in the cache. */
 void seam_engine_snapshot(struct seam_engine *e, struct seam_gen *g)
 {
@@ -69,7 +324,7 @@ void seam_engine_snapshot(struct seam_engine *e, struct seam_gen *g)
 
     /* What was resumed and not gone on from is there already. */
     if (!e->prefix || s.pos < PREFIX_LEAST || s.pos == g->n_resumed ||
-        seam_prefix_has(e->prefix, g->history, s.pos))
+        seam_prefix_has(e->prefix, gen_salt(g), g->history, s.pos))
         return;
     s.n_pages = seam_engine_pages_for(e, s.pos);
     s.state_bytes = seam_runtime_row_bytes(e->rt);
@@ -86,25 +341,22 @@ void seam_engine_snapshot(struct seam_engine *e, struct seam_gen *g)
         s.page[i] = g->page[i];
         e->page_refs[s.page[i]]++;
     }
-    seam_prefix_insert(e->prefix, g->history, &s);
+    cache_put(e, g, s.state);
+    seam_prefix_insert(e->prefix, gen_salt(g), g->history, &s);
+    snapshot_count(e);
 }
 
 /* Go on from the longest snapshot of what g begins with: share its whole pages,
  * copy the page it ends in, load its state.  g has its row; without a snapshot
  * it starts from nothing. */
-int seam_engine_resume(struct seam_engine *e, struct seam_gen *g,
-                       struct seam_error *err)
+static int memory_resume(struct seam_engine *e, struct seam_gen *g,
+                         struct seam_error *err)
 {
-    /* A prompt to be scored has to be computed from its beginning. */
-    bool may = e->prefix && !g->n_prompt_slots;
     const struct seam_snapshot *s =
-        may ? seam_prefix_find(e->prefix, g->history, g->n_history - 1) : NULL;
+        seam_prefix_find(e->prefix, gen_salt(g), g->history, g->n_history - 1);
     uint32_t pos = s ? s->pos : 0, whole = pos / e->rt->page_tokens, n_pages;
     int rc;
 
-    if (!g->info.n_cached)
-        atomic_fetch_add_explicit(&e->stats.prefix_queries, g->p.n_prompt,
-                                  memory_order_relaxed);
     if (!s)
         return 0;
     n_pages = s->n_pages;
@@ -135,6 +387,24 @@ int seam_engine_resume(struct seam_engine *e, struct seam_gen *g,
                                   memory_order_relaxed);
     }
     return 0;
+}
+
+int seam_engine_resume(struct seam_engine *e, struct seam_gen *g,
+                       struct seam_error *err)
+{
+    bool first = !g->info.n_cached;
+    int rc;
+
+    if (first)
+        atomic_fetch_add_explicit(&e->stats.prefix_queries, g->p.n_prompt,
+                                  memory_order_relaxed);
+    /* A prompt to be scored has to be computed from its beginning. */
+    if (!e->prefix || g->n_prompt_slots)
+        return 0;
+    rc = memory_resume(e, g, err);
+    if (!rc)
+        cache_find(e, g, first);
+    return rc;
 }
 
 /* Tokens up to the next place in the prompt where a snapshot is worth keeping:

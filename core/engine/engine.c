@@ -358,6 +358,7 @@ void seam_engine_free(struct seam_engine *e)
     seam_queue_free(e);
     seam_prefix_free(e->prefix);
     seam_compiled_free(e->compiled);
+    seam_disk_close(e->disk);
     seam_vocab_free(e->vocabulary);
     seam_swapper_free(e);
     seam_runtime_close(e->rt);

@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
+#include "core/engine/disk.h"
 #include "core/engine/instance.h"
 #include "core/engine/stats.h"
 #include "core/grammar/compiled.h"
@@ -76,6 +77,8 @@ void seam_engine_where(const struct seam_engine *e, char *out, size_t n);
 /* Submissions queued or running. */
 uint32_t seam_engine_active(const struct seam_engine *e);
 struct seam_stats *seam_engine_stats(struct seam_engine *e);
+/* What the prefix cache keeps on disk; all zero without engine.prefix_dir. */
+void seam_engine_disk_stats(struct seam_engine *e, struct seam_disk_stats *out);
 /* Seconds after which one who met a full queue may find room: half the queue at
  * the speed of late, 1 to 60. */
 uint32_t seam_engine_retry_after_s(const struct seam_engine *e);
@@ -136,9 +139,12 @@ struct seam_gen_params {
     struct seam_grammar *grammar;
     int32_t grammar_after;
     bool prompt_logprobs; /* report those of the prompt too */
-    int32_t priority;     /* lower numbers run first; 0: ordinary */
-    uint64_t tenant;      /* whose it is, for fair turns; 0: nobody's */
-    uint64_t timeout_ms;  /* from now to its end; 0: engine.max_request_ms */
+    /* Prompts with another salt share nothing with this one in the prefix
+     * cache; NULL: no salt.  Copied. */
+    const char *cache_salt;
+    int32_t priority;    /* lower numbers run first; 0: ordinary */
+    uint64_t tenant;     /* whose it is, for fair turns; 0: nobody's */
+    uint64_t timeout_ms; /* from now to its end; 0: engine.max_request_ms */
 };
 
 struct seam_gen_token {

@@ -49,7 +49,8 @@ static bool gen_own(struct seam_gen *g, const struct seam_gen_params *p)
     size_t prompt = p->n_prompt * sizeof *p->prompt;
     size_t bias = p->n_bias * sizeof *p->bias;
     size_t stop = p->n_stop * sizeof *p->stop;
-    char *m = malloc(prompt + bias + stop + 1);
+    size_t salt = p->cache_salt ? strlen(p->cache_salt) + 1 : 0;
+    char *m = malloc(prompt + bias + stop + salt + 1);
 
     if (!m)
         return false;
@@ -64,7 +65,9 @@ static bool gen_own(struct seam_gen *g, const struct seam_gen_params *p)
     if (stop)
         memcpy(m + prompt + bias, p->stop, stop);
     g->p.stop = (int32_t *)(m + prompt + bias);
-    return true;
+    if (salt)
+        g->p.cache_salt = memcpy(m + prompt + bias + stop, p->cache_salt, salt);
+    return !salt || seam_disk_sum(p->cache_salt, salt - 1, NULL, 0, g->salt);
 }
 
 /* Wait on news by the monotonic clock, which nobody sets back. */

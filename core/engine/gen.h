@@ -52,9 +52,12 @@ struct seam_gen {
     uint32_t n_step;    /* of those, in the running step */
     uint32_t n_want;    /* of those, that the step could have taken */
     uint32_t n_resumed; /* of those, from a snapshot */
-    bool at_cut;        /* the step ends where a snapshot is worth keeping */
-    int32_t n_accept;   /* tokens of the last step, for the plugins */
-    int32_t *page;      /* [max pages of its full length] */
+    unsigned char salt[SEAM_DISK_HASH]; /* hash of p.cache_salt, if any */
+    struct seam_disk_load *load; /* from the second tier, under way, or NULL */
+    uint64_t load_until;         /* when it goes on without */
+    bool at_cut;      /* the step ends where a snapshot is worth keeping */
+    int32_t n_accept; /* tokens of the last step, for the plugins */
+    int32_t *page;    /* [max pages of its full length] */
     uint32_t n_pages;
     int32_t row;              /* state row, -1: not running */
     uint64_t order;           /* of arrival */

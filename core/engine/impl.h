@@ -11,6 +11,7 @@
 #define SEAM_ENGINE_IMPL_H
 
 #include "core/base/clock.h"
+#include "core/engine/disk.h"
 #include "core/engine/gen.h"
 #include "core/engine/prefix.h"
 #include "core/engine/runtime.h"
@@ -76,7 +77,12 @@ struct seam_engine {
     int32_t *free_page, *free_row;
     uint32_t *page_refs; /* [n_pages] sequences and snapshots that hold it */
     struct seam_prefix *prefix; /* NULL: switched off */
-    int32_t user_token;         /* a turn begins with it; -1: there is none */
+    struct seam_disk *disk;     /* its second tier, or NULL; under lock too */
+    struct {
+        const struct seam_instance *inst;
+        time_t since;
+    } disk_for[SEAM_N_ROLES]; /* the plugins that its identity is of */
+    int32_t user_token;       /* a turn begins with it; -1: there is none */
     uint32_t n_free_pages, n_free_rows;
     struct seam_step_seq *seq; /* [max_seqs] the step being made */
     struct seam_gen **seq_gen; /* [max_seqs] whose it is */
@@ -172,6 +178,13 @@ void seam_engine_snapshot(struct seam_engine *e, struct seam_gen *g);
  * without a snapshot it starts from nothing. */
 int seam_engine_resume(struct seam_engine *e, struct seam_gen *g,
                        struct seam_error *err);
+/* The second tier, if one is configured.  [control] */
+int seam_engine_open_disk(struct seam_engine *e, struct seam_error *err);
+/* Take over what was loaded from it meanwhile.  Before a step is chosen. */
+void seam_engine_settle_loads(struct seam_engine *e);
+/* Nobody can compute: if somebody waits for a load, wait until it is there,
+ * until work comes, or for a moment. */
+void seam_engine_await_load(struct seam_engine *e);
 /* Tokens up to the next place in the prompt where a snapshot is worth keeping:
  * its end, where a turn of the user begins, and every so often. */
 uint32_t seam_engine_until_cut(const struct seam_engine *e,

@@ -133,7 +133,9 @@ static int engine_alloc(struct seam_engine *e, struct seam_error *err)
         return 0;
     e->prefix = seam_prefix_new((uint64_t)e->config->engine.prefix_bytes,
                                 seam_page_unref, e);
-    return e->prefix ? 0 : seam_fail(err, SEAM_ENOMEM, "engine: out of memory");
+    if (!e->prefix)
+        return seam_fail(err, SEAM_ENOMEM, "engine: out of memory");
+    return seam_engine_open_disk(e, err);
 }
 
 /* One step of one token through everything, so that what is slow the first time

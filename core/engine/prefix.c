@@ -17,8 +17,16 @@ struct node {
     struct node *older, *newer; /* list of all nodes with a snapshot */
 };
 
+/* The tree of a salt. */
+struct root {
+    struct node node; /* first, so that a node without parent is one */
+    struct root *next;
+    unsigned char salt[SEAM_SALT_BYTES];
+};
+
 struct seam_prefix {
-    struct node root;
+    struct root plain;   /* without a salt */
+    struct root *salted; /* each with something in it */
     struct node *oldest, *newest;
     uint64_t bytes, budget, n_snapshots, n_evicted;
     double clock; /* value of the last snapshot evicted */
@@ -59,12 +67,21 @@ static uint32_t run_common(const int32_t *a, uint32_t na, const int32_t *b,
     return i;
 }
 
-/* Walk down tok[0, n) as far as whole runs match. */
-static struct node *prefix_walk(const struct seam_prefix *p, const int32_t *tok,
-                                uint32_t n)
+static struct node *prefix_root(const struct seam_prefix *p,
+                                const unsigned char *salt)
 {
-    struct node *at = (struct node *)&p->root;
+    struct root *r = p->salted;
 
+    if (!salt)
+        return (struct node *)&p->plain.node;
+    while (r && memcmp(r->salt, salt, SEAM_SALT_BYTES) != 0)
+        r = r->next;
+    return r ? &r->node : NULL;
+}
+
+/* Walk from the root `at` down tok[0, n) as far as whole runs match. */
+static struct node *prefix_walk(struct node *at, const int32_t *tok, uint32_t n)
+{
     for (;;) {
         struct node *c = at->depth < n ? node_child(at, tok[at->depth]) : NULL;
 
@@ -114,9 +131,13 @@ static void node_use(struct seam_prefix *p, struct node *n)
 }
 
 const struct seam_snapshot *seam_prefix_find(struct seam_prefix *p,
+                                             const unsigned char *salt,
                                              const int32_t *tok, uint32_t n)
 {
-    struct node *at = prefix_walk(p, tok, n);
+    struct node *at = prefix_root(p, salt);
+
+    if (at)
+        at = prefix_walk(at, tok, n);
 
     while (at && !at->has_snap)
         at = at->parent;
@@ -126,11 +147,14 @@ const struct seam_snapshot *seam_prefix_find(struct seam_prefix *p,
     return &at->snap;
 }
 
-bool seam_prefix_has(const struct seam_prefix *p, const int32_t *tok,
-                     uint32_t n)
+bool seam_prefix_has(const struct seam_prefix *p, const unsigned char *salt,
+                     const int32_t *tok, uint32_t n)
 {
-    const struct node *at = prefix_walk(p, tok, n);
+    struct node *at = prefix_root(p, salt);
 
+    if (!at)
+        return false;
+    at = prefix_walk(at, tok, n);
     return at->depth == n && at->has_snap;
 }
 
@@ -169,8 +193,19 @@ static void node_merge(struct node *n)
     free(n);
 }
 
+static void root_drop(struct seam_prefix *p, struct node *n)
+{
+    struct root **r = &p->salted, *gone;
+
+    while (&(*r)->node != n)
+        r = &(*r)->next;
+    gone = *r;
+    *r = gone->next;
+    free(gone);
+}
+
 /* Remove nodes that have lost their purpose, from n upwards. */
-static void node_tidy(struct node *n)
+static void node_tidy(struct seam_prefix *p, struct node *n)
 {
     while (n->parent && !n->has_snap) {
         struct node *parent = n->parent;
@@ -186,6 +221,8 @@ static void node_tidy(struct node *n)
         free(n);
         n = parent;
     }
+    if (!n->parent && !n->child && n != &p->plain.node)
+        root_drop(p, n);
 }
 
 static void snapshot_drop(struct seam_prefix *p, const struct seam_snapshot *s)
@@ -203,7 +240,7 @@ static void node_drop(struct seam_prefix *p, struct node *n)
     p->n_snapshots--;
     n->has_snap = false;
     snapshot_drop(p, &n->snap);
-    node_tidy(n);
+    node_tidy(p, n);
 }
 
 bool seam_prefix_evict(struct seam_prefix *p)
@@ -228,6 +265,12 @@ void seam_prefix_free(struct seam_prefix *p)
         return;
     while (p->oldest)
         node_drop(p, p->oldest);
+    while (p->salted) { /* left behind by an insertion without memory */
+        struct root *r = p->salted;
+
+        p->salted = r->next;
+        free(r);
+    }
     free(p);
 }
 
@@ -274,12 +317,29 @@ static struct node *node_split(struct node *n, uint32_t keep)
     return upper;
 }
 
+static struct node *root_new(struct seam_prefix *p, const unsigned char *salt)
+{
+    struct root *r = calloc(1, sizeof *r);
+
+    if (!r)
+        return NULL;
+    memcpy(r->salt, salt, SEAM_SALT_BYTES);
+    r->next = p->salted;
+    p->salted = r;
+    return &r->node;
+}
+
 /* The node at the end of tok[0, n), made if need be. */
-static struct node *prefix_node(struct seam_prefix *p, const int32_t *tok,
+static struct node *prefix_node(struct seam_prefix *p,
+                                const unsigned char *salt, const int32_t *tok,
                                 uint32_t n)
 {
-    struct node *at = prefix_walk(p, tok, n), *c;
+    struct node *at = prefix_root(p, salt), *c;
     uint32_t common;
+
+    if (!at && !(at = root_new(p, salt)))
+        return NULL;
+    at = prefix_walk(at, tok, n);
 
     if (at->depth == n)
         return at;
@@ -292,23 +352,23 @@ static struct node *prefix_node(struct seam_prefix *p, const int32_t *tok,
         return at;
     c = node_new(at, tok + at->depth, n - at->depth);
     if (!c)
-        node_tidy(at);
+        node_tidy(p, at);
     return c;
 }
 
-bool seam_prefix_insert(struct seam_prefix *p, const int32_t *tok,
-                        const struct seam_snapshot *s)
+bool seam_prefix_insert(struct seam_prefix *p, const unsigned char *salt,
+                        const int32_t *tok, const struct seam_snapshot *s)
 {
     struct node *n;
 
     if (!s->pos || s->state_bytes > p->budget ||
-        seam_prefix_has(p, tok, s->pos)) {
+        seam_prefix_has(p, salt, tok, s->pos)) {
         snapshot_drop(p, s);
         return false;
     }
     while (p->bytes + s->state_bytes > p->budget)
         seam_prefix_evict(p);
-    n = prefix_node(p, tok, s->pos);
+    n = prefix_node(p, salt, tok, s->pos);
     if (!n) {
         snapshot_drop(p, s);
         return false;

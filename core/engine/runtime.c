@@ -650,6 +650,55 @@ int seam_runtime_load_row(struct seam_runtime *rt, int32_t row,
     return runtime_move_row(rt, row, (char *)bytes, true, err);
 }
 
+/* Move the bytes of a page between every plane and host memory. */
+static int runtime_move_page(struct seam_runtime *rt, int32_t page, char *host,
+                             bool load, struct seam_error *err)
+{
+    void *be = rt->self[SEAM_ROLE_BACKEND];
+    int rc = 0;
+
+    for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++)
+        for (uint32_t p = 0; p < rt->needs[r].n_planes; p++)
+            for (uint32_t l = 0; l < rt->memory->block[r].n_layers && !rc;
+                 l++) {
+                const struct runtime_grant *g = &rt->memory->block[r];
+                uint64_t n = (uint64_t)rt->needs[r].plane[p].bytes_per_token *
+                             rt->page_tokens;
+                char *dev = (char *)g->plane[p][l] +
+                            (uint64_t)page * g->grant.page_stride[p];
+
+                rc = load ? rt->backend->copy(be, rt->step->stream, dev, host,
+                                              n, err)
+                          : rt->backend->copy(be, rt->step->stream, host, dev,
+                                              n, err);
+                host += n;
+            }
+    return rc ? rc : rt->backend->stream_wait(be, rt->step->stream, err);
+}
+
+uint64_t seam_runtime_page_bytes(const struct seam_runtime *rt)
+{
+    uint64_t bytes = 0;
+
+    for (int r = FIRST_BLOCK; r <= LAST_BLOCK; r++)
+        for (uint32_t p = 0; p < rt->needs[r].n_planes; p++)
+            bytes += (uint64_t)rt->needs[r].plane[p].bytes_per_token *
+                     rt->page_tokens * rt->memory->block[r].n_layers;
+    return bytes;
+}
+
+int seam_runtime_save_page(struct seam_runtime *rt, int32_t page, void *bytes,
+                           struct seam_error *err)
+{
+    return runtime_move_page(rt, page, bytes, false, err);
+}
+
+int seam_runtime_load_page(struct seam_runtime *rt, int32_t page,
+                           const void *bytes, struct seam_error *err)
+{
+    return runtime_move_page(rt, page, (char *)bytes, true, err);
+}
+
 int seam_runtime_copy_page(struct seam_runtime *rt, int32_t to, int32_t from,
                            struct seam_error *err)
 {

@@ -135,6 +135,13 @@ int seam_runtime_save_row(struct seam_runtime *rt, int32_t row,
                           struct seam_error *err);
 int seam_runtime_load_row(struct seam_runtime *rt, int32_t row,
                           const void *bytes, struct seam_error *err);
+/* A page as plain bytes: its part of every plane of every layer, without the
+ * padding.  Both wait until the bytes have moved.  [submit] */
+uint64_t seam_runtime_page_bytes(const struct seam_runtime *rt);
+int seam_runtime_save_page(struct seam_runtime *rt, int32_t page, void *bytes,
+                           struct seam_error *err);
+int seam_runtime_load_page(struct seam_runtime *rt, int32_t page,
+                           const void *bytes, struct seam_error *err);
 /* Copy a page in every plane of every layer.  [submit] */
 int seam_runtime_copy_page(struct seam_runtime *rt, int32_t to, int32_t from,
                            struct seam_error *err);

@@ -277,7 +277,7 @@ uint32_t seam_engine_choose(struct seam_engine *e)
         if (gen_is_decoding(g)) {
             g->n_step = 1;
             budget--;
-        } else {
+        } else if (!g->load) {
             g->n_want = engine_want(e, g, &score);
         }
     }

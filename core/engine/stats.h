@@ -23,8 +23,10 @@ struct seam_stats {
     _Atomic uint64_t ended_stop, ended_length, ended_abort, ended_error;
     _Atomic uint64_t rejected; /* submissions refused for a full queue   */
     _Atomic uint64_t timeouts; /* of ended_abort, by their own deadline  */
-    _Atomic uint64_t prefix_queries, prefix_hits; /* in tokens                */
     _Atomic uint64_t swaps_ok[SEAM_N_ROLES], swaps_refused[SEAM_N_ROLES];
+    _Atomic uint64_t prefix_queries, prefix_hits; /* in tokens, of memory    */
+    _Atomic uint64_t disk_queries, disk_hits;     /* in tokens, of the second */
+    _Atomic uint64_t snapshot_bytes, snapshots, snapshots_evicted;
     _Atomic uint32_t running, waiting;
     _Atomic uint32_t pages_used, pages_total;
     struct seam_hist ttft, itl, e2e, queue, prefill, decode; /* seconds       */

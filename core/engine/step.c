@@ -339,11 +339,14 @@ void seam_engine_step(struct seam_engine *e)
         else
             i++;
     }
+    seam_engine_settle_loads(e);
     seam_engine_admit(e);
     n_seqs = seam_engine_choose(e);
     atomic_store_explicit(&s->running, e->n_running, memory_order_relaxed);
-    if (!n_seqs)
+    if (!n_seqs) {
+        seam_engine_await_load(e);
         return;
+    }
     for (uint32_t i = 0; i < n_seqs; i++)
         n_tokens += e->seq[i].n;
     start = seam_now_ns();

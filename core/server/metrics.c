@@ -101,6 +101,19 @@ static void metrics_engine(struct metrics *m, const struct seam_config *c,
                 (double)load64(&s->prefix_queries));
     metrics_one(m, "vllm:prefix_cache_hits_total", "counter",
                 "Prompt tokens found there.", (double)load64(&s->prefix_hits));
+    metrics_one(m, "vllm:external_prefix_cache_queries_total", "counter",
+                "Prompt tokens not in memory that were looked up on disk.",
+                (double)load64(&s->disk_queries));
+    metrics_one(m, "vllm:external_prefix_cache_hits_total", "counter",
+                "Prompt tokens found there.", (double)load64(&s->disk_hits));
+    metrics_one(m, "seam_prefix_snapshot_bytes", "gauge",
+                "States kept in memory for later prompts.",
+                (double)load64(&s->snapshot_bytes));
+    metrics_one(m, "seam_prefix_snapshots", "gauge", "Their number.",
+                (double)load64(&s->snapshots));
+    metrics_one(m, "seam_prefix_evictions_total", "counter",
+                "Those dropped from memory for want of room.",
+                (double)load64(&s->snapshots_evicted));
     metrics_histogram(m, "vllm:time_to_first_token_seconds",
                       "From submission to the first token.", &s->ttft);
     metrics_histogram(m, "vllm:inter_token_latency_seconds",
@@ -147,6 +160,26 @@ static void metrics_grammars(struct metrics *m, struct seam_compiled *c)
                 (double)s.bytes);
     metrics_one(m, "seam_grammar_cache_grammars", "gauge",
                 "Compiled grammars that are remembered.", (double)s.n_grammars);
+}
+
+static void metrics_disk(struct metrics *m, const struct seam_disk_stats *s)
+{
+    metrics_one(m, "seam_prefix_disk_bytes", "gauge",
+                "Files of the prefix cache.", (double)s->bytes);
+    metrics_one(m, "seam_prefix_disk_snapshots", "gauge",
+                "Snapshots among them.", (double)s->n_states);
+    metrics_one(m, "seam_prefix_disk_queue_bytes", "gauge",
+                "Snapshots waiting to be written.", (double)s->queue_bytes);
+    metrics_one(m, "seam_prefix_disk_writes_total", "counter",
+                "Snapshots written.", (double)s->n_written);
+    metrics_one(m, "seam_prefix_disk_evictions_total", "counter",
+                "Snapshots dropped from disk for want of room.",
+                (double)s->n_evicted);
+    metrics_one(m, "seam_prefix_disk_dropped_total", "counter",
+                "Snapshots not written: the queue was full or a write failed.",
+                (double)s->n_dropped);
+    metrics_one(m, "seam_prefix_disk_damaged_total", "counter",
+                "Files found damaged, and removed.", (double)s->n_damaged);
 }
 
 static void metrics_process(struct metrics *m)
@@ -214,6 +247,7 @@ void seam_api_metrics(struct seam_http *h)
 {
     struct seam_engine *e = seam_server_engine(h->s);
     struct metrics m = { 0 };
+    struct seam_disk_stats disk = { 0 };
     struct seam_stats none; /* before there is an engine: all zero */
 
     seam_buf_str(&m.labels, "model_name=\"");
@@ -223,6 +257,9 @@ void seam_api_metrics(struct seam_http *h)
     metrics_engine(&m, h->s->config, e ? seam_engine_stats(e) : &none);
     if (e && seam_engine_state(e) == SEAM_ENGINE_READY)
         metrics_grammars(&m, seam_engine_compiled(e));
+    if (e)
+        seam_engine_disk_stats(e, &disk);
+    metrics_disk(&m, &disk);
     metrics_http(&m, h->s);
     metrics_process(&m);
     seam_http_reply(h, 200, "text/plain; version=0.0.4; charset=utf-8",

@@ -689,6 +689,18 @@ static int field_timeout(struct parse *p, const char *name, const json_t *v)
                                 p->e);
 }
 
+/* As vLLM: a secret that tells prefix caches apart. */
+static int field_cache_salt(struct parse *p, const char *name, const json_t *v)
+{
+    if (!json_is_string(v) || !json_string_length(v) ||
+        json_string_length(v) > 1024 ||
+        strlen(json_string_value(v)) != json_string_length(v))
+        return seam_api_invalid(p->e, name,
+                                "%s must be a string of 1 to 1024 bytes", name);
+    p->r->cache_salt = json_string_value(v);
+    return 0;
+}
+
 static int field_priority(struct parse *p, const char *name, const json_t *v)
 {
     int64_t n = 0;
@@ -772,6 +784,7 @@ static const struct field FIELDS[] = {
     { "grammar",               BOTH, RULE_OWN, field_grammar, 0 },
     { "modalities",            CHAT, RULE_OWN, field_modalities, 0 },
     { "priority",              BOTH, RULE_OWN, field_priority, 0 },
+    { "cache_salt",            BOTH, RULE_OWN, field_cache_salt, 0 },
     { "timeout",               BOTH, RULE_OWN, field_timeout, 0 },
     { "user",                  BOTH, RULE_OWN, field_user, 0 },
     { "reasoning_effort",      CHAT, RULE_OWN, field_effort, 0 },

@@ -45,10 +45,11 @@ struct seam_request {
     bool stream;
     bool include_usage, continuous_usage;
     uint32_t n;
-    int32_t priority;    /* lower first                                   */
-    uint64_t timeout_ms; /* 0: the server's                               */
-    uint64_t tenant;     /* whose turn it takes: from `user`, 0: nobody's */
-    int64_t max_tokens;  /* 0: as many as fit                              */
+    int32_t priority;       /* lower first                                   */
+    const char *cache_salt; /* NULL: none; borrowed from body              */
+    uint64_t timeout_ms;    /* 0: the server's                               */
+    uint64_t tenant;        /* whose turn it takes: from `user`, 0: nobody's */
+    int64_t max_tokens;     /* 0: as many as fit                              */
     uint32_t min_tokens;
     double temperature, top_p, min_p;
     int64_t top_k;

@@ -11,11 +11,9 @@
 
 /* Sanitizers compute fewer of the same. */
 #ifdef SEAM_TEST_QUICK
-#define N_COMPANY       8
-#define N_CONVERSATIONS 15
+#define N_COMPANY 8
 #else
-#define N_COMPANY       16
-#define N_CONVERSATIONS 40
+#define N_COMPANY 16
 #endif
 
 static const char engine_config[] =
@@ -502,67 +500,6 @@ Test(engine, the_plan_counts_planes_as_they_are_kept)
 }
 
 /* ---- Prefix cache -------------------------------------------------------- */
-
-/* A tree of conversations: each request goes on from the end of an earlier one,
- * or from the middle of it, with some new tokens.  The cached server must give
- * what the cold one gives, token for token, and say how much it took over. */
-Test(engine, cached_conversations_equal_cold_ones)
-{
-    static const struct seam_flag cold_flags[] = { { "engine.prefix_bytes",
-                                                     "0" } };
-    static const struct seam_flag warm_flags[] = {
-        { "engine.prefix_interval", "32" },
-        { "engine.prefix_bytes", "20000000" }
-    };
-    enum { N = N_CONVERSATIONS, MAX = 300, GEN = 12 };
-    static int32_t known[N][MAX + GEN];
-    static uint32_t n_known[N];
-    struct fixture cold, warm;
-    struct seam_gen_token a[GEN], b[GEN];
-    struct seam_gen_info info;
-    unsigned seed = 99;
-    uint64_t cached = 0;
-
-    fixture_open(&cold, cold_flags, 1);
-    fixture_open(&warm, warm_flags, 2);
-    for (int i = 0; i < N; i++) {
-        struct seam_gen_params p = params(&cold, GEN);
-        uint32_t n = 0;
-
-        if (i) {
-            int from = rand_r(&seed) % i;
-
-            n = rand_r(&seed) % 3 ? n_known[from]
-                                  : (uint32_t)rand_r(&seed) % n_known[from];
-            n = n < MAX - 60 ? n : MAX - 60;
-            memcpy(known[i], known[from], n * sizeof(int32_t));
-        }
-        for (int k = 5 + rand_r(&seed) % 50; k; k--)
-            known[i][n++] = k % 9 ? rand_r(&seed) % 6000 : 6107;
-        p.prompt = known[i];
-        p.n_prompt = n;
-        p.temperature = i % 2 ? 1 : 0;
-        p.seed = (uint64_t)i;
-        cr_assert_eq(generate(&cold, &p, a, GEN, &info), GEN);
-        cr_expect_eq(info.n_cached, 0);
-        cr_assert_eq(generate(&warm, &p, b, GEN, &info), GEN);
-        cr_expect_lt(info.n_cached, n);
-        cached += info.n_cached;
-        for (int j = 0; j < GEN; j++)
-            cr_assert_eq(a[j].id, b[j].id,
-                         "conversation %d, token %d: %d cold "
-                         "but %d after %u cached",
-                         i, j, a[j].id, b[j].id, info.n_cached);
-        for (int j = 0; j < GEN; j++)
-            known[i][n++] = a[j].id;
-        n_known[i] = n;
-    }
-    printf("engine: %llu tokens were cached\n", (unsigned long long)cached);
-    cr_expect_gt(cached, N_CONVERSATIONS * 20);
-    cr_expect_eq(cached, atomic_load(&seam_engine_stats(warm.e)->prefix_hits));
-    fixture_close(&cold);
-    fixture_close(&warm);
-}
 
 /* Snapshots hold pages; they give way to running sequences. */
 Test(engine, snapshots_give_their_pages_to_those_who_run)

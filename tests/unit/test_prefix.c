@@ -30,12 +30,12 @@ static bool put(struct seam_prefix *p, const int32_t *tok, uint32_t pos,
         s.page[i] = from + (int32_t)i;
         refs[from + (int32_t)i]++;
     }
-    return seam_prefix_insert(p, tok, &s);
+    return seam_prefix_insert(p, NULL, tok, &s);
 }
 
 static uint32_t found(struct seam_prefix *p, const int32_t *tok, uint32_t n)
 {
-    const struct seam_snapshot *s = seam_prefix_find(p, tok, n);
+    const struct seam_snapshot *s = seam_prefix_find(p, NULL, tok, n);
 
     return s ? s->pos : 0;
 }
@@ -55,8 +55,8 @@ Test(prefix, resumes_only_at_snapshots)
     cr_expect_eq(found(p, TOK, 31), 16);
     cr_expect_eq(found(p, TOK, 32), 32);
     cr_expect_eq(found(p, TOK, 64), 32);
-    cr_expect(seam_prefix_has(p, TOK, 16));
-    cr_expect_not(seam_prefix_has(p, TOK, 17));
+    cr_expect(seam_prefix_has(p, NULL, TOK, 16));
+    cr_expect_not(seam_prefix_has(p, NULL, TOK, 17));
     seam_prefix_free(p);
     cr_expect_eq(refs[0], 0);
     cr_expect_eq(refs[1], 0);
@@ -126,7 +126,7 @@ Test(prefix, random_trees_answer_like_a_list)
             uint32_t best = 0;
 
             for (int m = 0; m <= i; m++)
-                if (seam_prefix_has(p, tok[m], pos[m]) && pos[m] > best &&
+                if (seam_prefix_has(p, NULL, tok[m], pos[m]) && pos[m] > best &&
                     !memcmp(tok[m], tok[k], pos[m] * sizeof(int32_t)))
                     best = pos[m];
             cr_assert_eq(found(p, tok[k], 24), best, "put %d, query %d", i, k);
