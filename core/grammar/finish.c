@@ -660,7 +660,7 @@ int g_build_finish(struct g_build *b, uint32_t start,
         g_cache_init(&g->cache,
                      opts && opts->cache_bytes ? opts->cache_bytes
                                                : CACHE_BYTES,
-                     2 * g->a.n_states))
+                     4 * g->a.n_states))
         g_fail(b, SEAM_ENOMEM, "grammar: out of memory");
 out:
     links_release(&l);

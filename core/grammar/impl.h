@@ -175,6 +175,8 @@ void g_auto_release(struct g_auto *a);
 #define G_BULK_ROUNDS (UINT16_MAX - 1)
 /* Keys of rows of tokens of certain classes alone. */
 #define G_KEY_BULK ((uint64_t)1 << 63)
+/* Keys of what follows a rule when a token ends it. */
+#define G_KEY_RETURN ((uint64_t)1 << 62)
 /* No matter how many rounds there were. */
 #define G_ANY_LO UINT16_MAX
 

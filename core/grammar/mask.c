@@ -643,18 +643,6 @@ static struct view look_up(struct seam_matcher *m, const struct g_config *c,
     return w;
 }
 
-void g_mask_warm(struct seam_matcher *m, const struct g_config *c)
-{
-    uint32_t frames = m->n_frames;
-    struct how h;
-
-    m->n_configs = 0;
-    m->overflow = false;
-    look_up(m, c, &h);
-    m->n_frames = frames;
-    m->overflow = false;
-}
-
 /* ---- Rows ---------------------------------------------------------------- */
 
 /* Of the tokens in bulk, those of at most n characters. */
@@ -693,21 +681,12 @@ static void row_add(const struct seam_matcher *m, const struct view *w,
             bit_set(row, (int32_t)w->when[i].what);
 }
 
-/* Tokens that end the rule of c and go on in its caller.  False: the places where
- * that can be are not known. */
-static bool row_add_returns(struct seam_matcher *m, const struct g_config *c,
-                            const struct view *w, const struct how *h,
-                            uint32_t *row)
+/* The bytes that configurations from `first` on take; false: none. */
+static bool bytes_taken(const struct seam_matcher *m, uint32_t first, bool *may)
 {
-    uint32_t first = m->n_configs, frames = m->n_frames, n, after;
-    uint32_t frame = h->pair ? m->frame[c->frame].parent : c->frame;
-    bool may[256] = { false }, any = false;
+    bool any = false;
 
-    if (!w->n_pops || c->frame == G_FRAME_END || frame == G_FRAME_END)
-        return true;
-    n = g_return(m, first, frame);
-    after = m->n_frames;
-    for (uint32_t i = first; i < n; i++) {
+    for (uint32_t i = first; i < m->n_configs; i++) {
         const struct g_state *st = &m->g->a.state[m->config[i].state];
 
         for (uint32_t k = 0; k < st->n_edges; k++) {
@@ -717,18 +696,137 @@ static bool row_add_returns(struct seam_matcher *m, const struct g_config *c,
             any = true;
         }
     }
-    for (uint32_t i = 0; any && w->n_pops != G_NONE && i < w->n_pops; i++) {
-        if (!holds(w->pops[i].cond, h))
-            continue;
+    return any;
+}
+
+/* What the tokens that end a rule do in the rule behind it, where it goes on in
+ * state ret: the tokens that stay there, and the places where it ends in turn. */
+static struct view compute_returns(struct seam_matcher *m, const struct view *w,
+                                   uint32_t ret)
+{
+    uint32_t first = m->n_configs, frames = m->n_frames, n, after, n_done;
+    struct view out = { .words = m->scratch, .when = m->when, .pops = m->pop };
+    struct g_cond done[G_MAX_POPPED];
+    bool may[256] = { false }, any;
+
+    m->peak = 0;
+    m->n_pops = m->n_when = 0;
+    memset(m->scratch, 0, m->g->v->n_words * sizeof *m->scratch);
+    if (m->n_frames == G_FRAMES) {
+        m->overflow = true;
+        return out;
+    }
+    m->frame[m->n_frames] = (struct g_frame){
+        .ret = ret, .parent = G_FRAME_BASE, .depth = 1, .hash = 3
+    };
+    n = g_return(m, first, m->n_frames++);
+    after = m->n_frames;
+    n_done = m->n_popped;
+    memcpy(done, m->popped, sizeof done);
+    any = bytes_taken(m, first, may);
+    for (uint32_t i = 0; i < w->n_pops && !m->overflow; i++) {
+        for (uint32_t k = 0; k < n_done; k++, m->n_pops++)
+            if (m->n_pops < G_POPS)
+                m->pop[m->n_pops] = w->pops[i];
+        for (uint32_t k = first; k < n; k++)
+            m->config[k].cond = w->pops[i].cond;
         m->n_configs = n;
         m->n_frames = after;
-        walk(m, w->pops[i].what, first, may, NULL, false, row);
-        if (m->overflow)
-            break;
+        if (any)
+            walk(m, w->pops[i].what, first, may, NULL, true, m->scratch);
     }
+    out.n_when = m->n_when <= m->cap_when ? m->n_when : G_NONE;
+    out.n_pops = m->n_pops <= G_POPS ? m->n_pops : G_NONE;
+    out.peak = m->peak;
     m->n_configs = first;
     m->n_frames = frames;
-    return !any || w->n_pops != G_NONE;
+    return out;
+}
+
+/* The same, remembered; NULL: it cannot be. */
+static const struct g_entry *look_up_returns(struct seam_matcher *m,
+                                             const struct g_config *c,
+                                             const struct view *w,
+                                             const struct how *h,
+                                             uint32_t frame)
+{
+    struct g_cache *cache = &m->g->cache;
+    const struct g_frame *f = &m->frame[frame];
+    uint64_t key = G_KEY_RETURN | (uint64_t)c->state << 20 | f->ret;
+    const struct g_entry *e;
+    struct view out;
+    uint32_t slot;
+
+    /* Only one count can be left open; w itself must be remembered, as both are
+     * computed in the same place. */
+    if ((m->g->a.state[f->ret].loop && f->count) || w->n_pops == G_NONE ||
+        w->words == m->scratch)
+        return NULL;
+    if (h->pair)
+        key |= ((uint64_t)m->frame[c->frame].ret + 1) << 40;
+    e = g_cache_find(cache, key, &slot);
+    if (e || slot == G_NONE || g_cache_full(cache, m->g->v->n_words))
+        return e;
+    out = compute_returns(m, w, f->ret);
+    if (m->overflow)
+        return NULL;
+    remember(m->g, cache, slot, &out, m->scratch);
+    return g_cache_find(cache, key, &slot);
+}
+
+/* Tokens that end the rule of c and go on in its caller, and so on. */
+static void row_add_returns(struct seam_matcher *m, const struct view *w,
+                            const struct how *h, uint32_t frame, uint32_t *row)
+{
+    uint32_t first = m->n_configs, frames = m->n_frames, n, after;
+    bool may[256] = { false };
+
+    n = g_return(m, first, frame);
+    after = m->n_frames;
+    if (bytes_taken(m, first, may))
+        for (uint32_t i = 0; i < w->n_pops && !m->overflow; i++) {
+            if (!holds(w->pops[i].cond, h))
+                continue;
+            m->n_configs = n;
+            m->n_frames = after;
+            walk(m, w->pops[i].what, first, may, NULL, false, row);
+        }
+    m->n_configs = first;
+    m->n_frames = frames;
+}
+
+/* All that c allows.  False: it has to be walked. */
+static bool row_add_all(struct seam_matcher *m, const struct g_config *c,
+                        uint32_t *row)
+{
+    struct how h;
+    struct view w = look_up(m, c, &h);
+    uint32_t frame = c->frame, depth = m->frame[frame].depth;
+    const struct g_entry *e;
+
+    /* The stand-in's frame is in the peak. */
+    if (h.pair && frame != G_FRAME_END)
+        frame = m->frame[frame].parent;
+    depth = c->frame == frame ? depth : depth - 1;
+    if (m->overflow)
+        return true;
+    if (depth + w.peak > G_MAX_DEPTH || w.n_when == G_NONE)
+        return false;
+    row_add(m, &w, &h, row);
+    if (!w.n_pops || frame == G_FRAME_END)
+        return true;
+    e = look_up_returns(m, c, &w, &h, frame);
+    if (e && e->n_when != G_NONE && e->n_pops != G_NONE &&
+        m->frame[frame].depth - 1 + (uint32_t)e->peak <= G_MAX_DEPTH) {
+        w = view_of(m->g, e);
+        row_add(m, &w, &h, row);
+        frame = m->frame[frame].parent;
+    }
+    if (w.n_pops == G_NONE)
+        return false;
+    if (w.n_pops && frame != G_FRAME_END)
+        row_add_returns(m, &w, &h, frame, row);
+    return true;
 }
 
 /* All by walking, for stacks that are nearly full. */
@@ -758,29 +856,35 @@ int seam_matcher_mask(struct seam_matcher *m, uint32_t *row,
     frames = m->n_frames;
     for (uint32_t i = 0; i < n && !m->overflow; i++) {
         struct g_config c = m->config[i];
-        struct view w;
-        struct how h;
-        uint32_t depth;
 
         if (!c.state) {
             for (uint32_t k = 0; k < v->n_stop; k++)
                 bit_set(row, v->stop[k]);
             continue;
         }
-        w = look_up(m, &c, &h);
-        if (m->overflow)
-            break;
-        depth = m->frame[c.frame].depth;
-        /* The stand-in's frame is in the peak. */
-        depth -= h.pair && c.frame != G_FRAME_END;
-        if (depth + w.peak > G_MAX_DEPTH || w.n_when == G_NONE) {
-            row_add_walked(m, &c, row);
-            continue;
-        }
-        row_add(m, &w, &h, row);
-        if (!row_add_returns(m, &c, &w, &h, row))
+        if (!row_add_all(m, &c, row))
             row_add_walked(m, &c, row);
     }
     m->n_frames = frames;
     return m->overflow ? g_overflowed(err) : 0;
+}
+
+void g_mask_warm(struct seam_matcher *m, const struct g_config *c)
+{
+    uint32_t frames = m->n_frames, frame = c->frame;
+    struct how h;
+    struct view w;
+
+    m->n_configs = 0;
+    m->overflow = false;
+    look_up(m, c, &h);
+    if (!m->overflow) {
+        w = look_up(m, c, &h);
+        if (h.pair && frame != G_FRAME_END)
+            frame = m->frame[frame].parent;
+        if (w.n_pops && frame != G_FRAME_END)
+            look_up_returns(m, c, &w, &h, frame);
+    }
+    m->n_frames = frames;
+    m->overflow = false;
 }
