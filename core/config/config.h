@@ -82,7 +82,8 @@ struct seam_config {
         char *reasoning_field; /* "reasoning_content", "reasoning", "both" */
     } server;
     struct {
-        int64_t threads;         /* of the pool; 0: one per core             */
+        int64_t threads;         /* of the pool; 0: one per physical core    */
+        char *pin_threads;       /* "auto", "yes", "no"                      */
         int64_t max_seqs;        /* sequences in one step                    */
         int64_t max_step_tokens; /* token rows in one step; >= max_seqs      */
         int64_t page_tokens;     /* a multiple of 4                          */

@@ -150,7 +150,12 @@ S("server.reasoning_field", \
 
 #define SETTINGS_ENGINE(S) \
 S("engine.threads", INT(engine.threads, "0", 0, 1024), .flag = "--threads", \
-  .help = "threads that compute; 0: one per core the process may use") \
+  .help = "threads that compute; 0: one per physical core the process may " \
+          "use") \
+S("engine.pin_threads", \
+  CHOICE(engine.pin_threads, "auto", choices_metrics), \
+  .help = "bind them to cores; auto: if the process is confined to part of " \
+          "the machine and has one for each core of it") \
 S("engine.max_seqs", INT(engine.max_seqs, "16", 1, 4096), \
   .help = "sequences that are generated at the same time") \
 S("engine.max_step_tokens", \

@@ -19,7 +19,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define POOL_MAX  1024 /* more workers than that are a typing error           */
+#include "core/engine/cores.h"
+
+#define POOL_MAX \
+    SEAM_MAX_CORES     /* more workers than that are a typing error           */
 #define POOL_SPIN 4000 /* pauses before sleeping: of the order of 100 us      */
 
 struct pool_worker {
@@ -207,29 +210,6 @@ void seam_pool_alone(struct seam_pool *p, void (*fn)(void *arg), void *arg)
     pool_inside = frame.outer;
 }
 
-/* Cores in the affinity mask; at least 1. */
-static uint32_t pool_cores(void)
-{
-    /* The kernel refuses masks smaller than its own. */
-    for (int max = 1024; max <= 1 << 20; max *= 2) {
-        size_t bytes = CPU_ALLOC_SIZE((size_t)max);
-        cpu_set_t *set = CPU_ALLOC((size_t)max);
-        int n = 0, saved;
-
-        if (!set)
-            break;
-        if (!sched_getaffinity(0, bytes, set))
-            n = CPU_COUNT_S(bytes, set);
-        saved = errno;
-        CPU_FREE(set);
-        if (n > 0)
-            return (uint32_t)n;
-        if (saved != EINVAL)
-            break;
-    }
-    return 1;
-}
-
 /* Signals are for the main thread; only those that a thread raises by itself
  * stay open, because a blocked one kills the process without a handler. */
 static void pool_mask(sigset_t *set)
@@ -272,12 +252,13 @@ static int pool_start(struct seam_pool *p, struct seam_error *err)
 
 int seam_pool_new(struct seam_pool **out, uint32_t n, struct seam_error *err)
 {
-    uint32_t cores = pool_cores();
     struct seam_pool *p = NULL;
+    struct seam_cores cores;
     int rc = 0;
 
+    seam_cores_find(&cores);
     if (n == 0)
-        n = cores < POOL_MAX ? cores : POOL_MAX;
+        n = cores.n;
     if (n > POOL_MAX)
         return seam_fail(err, SEAM_EINVAL,
                          "pool: %u threads, expected at most %d", n, POOL_MAX);
@@ -286,7 +267,7 @@ int seam_pool_new(struct seam_pool **out, uint32_t n, struct seam_error *err)
         return seam_fail(err, SEAM_ENOMEM, "pool: out of memory");
     pthread_mutex_init(&p->turn, NULL);
     p->n = n;
-    p->spin = n <= cores ? POOL_SPIN : 0;
+    p->spin = n <= cores.n_cpus ? POOL_SPIN : 0;
     p->worker = calloc(n, sizeof *p->worker);
     if (!p->worker) {
         rc = seam_fail(err, SEAM_ENOMEM, "pool: out of memory");
@@ -318,4 +299,30 @@ void seam_pool_free(struct seam_pool *p)
 uint32_t seam_pool_size(const struct seam_pool *p)
 {
     return p->n;
+}
+
+int seam_pool_pin(struct seam_pool *p, bool only_own, struct seam_error *err)
+{
+    struct seam_cores c;
+    cpu_set_t *set = NULL;
+    size_t bytes;
+    int e = 0;
+
+    seam_cores_find(&c);
+    if (only_own && !(c.own && c.n == p->n && p->n_started))
+        return 0;
+    bytes = CPU_ALLOC_SIZE(c.cpu[c.n - 1] + 1);
+    set = CPU_ALLOC(c.cpu[c.n - 1] + 1);
+    if (!set)
+        return seam_fail(err, SEAM_ENOMEM, "pool: out of memory");
+    for (uint32_t i = 0; i < p->n_started && !e; i++) {
+        CPU_ZERO_S(bytes, set);
+        CPU_SET_S(c.cpu[p->worker[i].index % c.n], bytes, set);
+        e = pthread_setaffinity_np(p->worker[i].thread, bytes, set);
+    }
+    CPU_FREE(set);
+    return e ? seam_fail_errno(err, SEAM_EINVAL, e,
+                               "pool: cannot pin a thread "
+                               "(engine.pin_threads)")
+             : (int)p->n_started;
 }

@@ -446,6 +446,18 @@ static int runtime_open_memory(struct seam_runtime *rt, struct seam_error *err)
     return rc ? rc : runtime_step_open(rt, err);
 }
 
+static int runtime_open_pool(struct seam_runtime *rt, struct seam_error *err)
+{
+    const char *pin = rt->config->engine.pin_threads;
+    int rc =
+        seam_pool_new(&rt->pool, (uint32_t)rt->config->engine.threads, err);
+
+    if (rc || !strcmp(pin, "no"))
+        return rc;
+    rc = seam_pool_pin(rt->pool, !strcmp(pin, "auto"), err);
+    return rc < 0 ? rc : 0;
+}
+
 int seam_runtime_open(struct seam_runtime **out,
                       const struct seam_runtime_opts *opts,
                       struct seam_error *err)
@@ -472,7 +484,7 @@ int seam_runtime_open(struct seam_runtime **out,
             goto fail;
         }
     }
-    rc = seam_pool_new(&rt->pool, (uint32_t)opts->config->engine.threads, err);
+    rc = runtime_open_pool(rt, err);
     if (!rc)
         rc = runtime_open_model(rt, &o, err);
     if (!rc)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sched.h>
 
+#include "core/engine/cores.h"
 #include "core/engine/pool.h"
 
 #define MANY 10000
@@ -263,15 +264,45 @@ Test(pool, all_workers_take_part_named_and_without_signals)
     pthread_barrier_destroy(&m.all);
 }
 
-Test(pool, zero_means_the_cores_of_the_affinity_mask)
+Test(pool, has_a_worker_per_core_by_default)
 {
-    cpu_set_t set;
-    struct seam_pool *p;
+    struct seam_cores c;
+    struct seam_pool *p = pool_of(0);
 
+    seam_cores_find(&c);
+    cr_expect_eq(seam_pool_size(p), c.n, "%u, not %u", seam_pool_size(p), c.n);
+    seam_pool_free(p);
+}
+
+/* How many processors each worker may run on. */
+static void count_mask(void *arg, uint32_t i, uint32_t worker)
+{
+    _Atomic int *cpus = arg;
+    cpu_set_t set;
+
+    (void)i;
+    if (!sched_getaffinity(0, sizeof set, &set))
+        atomic_store(&cpus[worker], CPU_COUNT(&set));
+}
+
+Test(pool, binds_all_but_the_caller)
+{
+    struct seam_pool *p = pool_of(3);
+    struct seam_error err = { 0 };
+    _Atomic int cpus[3] = { 0 };
+    struct seam_cores c;
+    cpu_set_t set;
+
+    seam_cores_find(&c);
+    if (!c.own)
+        cr_expect_eq(seam_pool_pin(p, true, &err), 0, "a whole machine");
+    cr_expect_eq(seam_pool_pin(p, false, &err), 2, "%s", err.text);
+    for (int n = 0; n < 100000 && !(cpus[1] && cpus[2]); n++)
+        seam_pool_run(p, 64, count_mask, cpus);
+    cr_expect_leq(cpus[1], 1);
+    cr_expect_leq(cpus[2], 1);
     cr_assert_eq(sched_getaffinity(0, sizeof set, &set), 0);
-    p = pool_of(0);
-    cr_expect_eq(seam_pool_size(p), (uint32_t)CPU_COUNT(&set), "%u, not %d",
-                 seam_pool_size(p), CPU_COUNT(&set));
+    cr_expect_eq((uint32_t)CPU_COUNT(&set), c.n_cpus, "the caller was bound");
     seam_pool_free(p);
 }
 
