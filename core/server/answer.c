@@ -42,7 +42,9 @@ int seam_answer_model(struct seam_http *h, const char *name, const char **out,
 {
     if (name && !seam_server_knows_model(h->s, name))
         return seam_api_fail(e, 404, "model_not_found", "model",
-                             "the model that was asked for is not served here");
+                             "the model that was asked for is not served here; "
+                             "this server has %s",
+                             seam_server_model(h->s));
     *out = name ? name : seam_server_model(h->s);
     return 0;
 }
@@ -131,6 +133,45 @@ int seam_answer_open(struct seam_answer *a, struct seam_http *h,
     seam_constraint_note(seam_server_engine(h->s), &a->r);
     seam_answer_ignored(h, &a->r.ignored);
     return 0;
+}
+
+void seam_answer_count(struct seam_http *h, struct seam_converted *chat,
+                       const char *object)
+{
+    struct seam_engine *engine = seam_server_engine(h->s);
+    const struct seam_api_name *names = chat->names;
+    struct seam_request_limits l;
+    struct seam_request r = { 0 };
+    struct seam_api_error e;
+    struct seam_ids ids = { 0 };
+    const char *model;
+    char *text = NULL;
+    int rc;
+
+    seam_answer_limits(h, &l);
+    rc = seam_request_adopt(&r, chat, &l, &e);
+    if (!rc)
+        rc = seam_answer_model(h, r.model, &model, &e);
+    if (!rc) {
+        text = seam_chat_text(&r);
+        rc = text
+                 ? seam_chat_render(engine,
+                                    (struct seam_str){ text, strlen(text) },
+                                    seam_chat_count_max(engine), NULL, &ids, &e)
+                 : seam_api_fail(&e, 503, "overloaded", NULL, "no memory");
+    }
+    if (rc) {
+        seam_api_rename(&e, names);
+        seam_http_fail(h, &e);
+    } else {
+        seam_answer_ignored(h, &r.ignored);
+        seam_http_json(h, 200,
+                       json_pack("{s:s*, s:I}", "object", object,
+                                 "input_tokens", (json_int_t)ids.n));
+    }
+    free(text);
+    seam_ids_release(&ids);
+    seam_request_release(&r);
 }
 
 struct run {

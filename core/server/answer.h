@@ -25,6 +25,12 @@ int seam_answer_open(struct seam_answer *a, struct seam_http *h,
                      enum seam_request_kind kind, const char *id_prefix,
                      struct seam_converted *made);
 
+/* Count the prompt of a chat that was made from another API's request, and
+ * answer {"input_tokens"}, with "object" unless that is NULL.  Takes the chat
+ * over. */
+void seam_answer_count(struct seam_http *h, struct seam_converted *chat,
+                       const char *object);
+
 /* Generate.  event gets ctx; 0: done.  -1: the engine failed and, unless an
  * event stream has begun, the error was sent; 1: the client left. */
 int seam_answer_run(struct seam_answer *a,

@@ -264,6 +264,21 @@ static int convert_messages(const json_t *list, json_t *messages,
     return 0;
 }
 
+/* When the last turn is the assistant's and has text only, the answer goes on
+ * from its end. */
+static void convert_prefill(const json_t *messages, json_t *chat)
+{
+    const json_t *m = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = string_at(m, "role");
+
+    if (!role || strcmp(role, "assistant") ||
+        json_object_get(m, "tool_calls") ||
+        !json_array_size(json_object_get(m, "content")))
+        return;
+    json_object_set_new(chat, "continue_final_message", json_true());
+    json_object_set_new(chat, "add_generation_prompt", json_false());
+}
+
 /* ---- Tools --------------------------------------------------------------- */
 
 static int convert_tools(const json_t *list, json_t *chat,
@@ -404,6 +419,8 @@ json_t *seam_anthropic_chat(const json_t *body, bool counting,
         rc = convert_system(v, messages, e);
     if (!rc)
         rc = convert_messages(value_at(body, "messages"), messages, e);
+    if (!rc)
+        convert_prefill(messages, chat);
     if (!rc && (v = value_at(body, "tools")))
         rc = convert_tools(v, chat, ignored, e);
     if (!rc && (v = value_at(body, "tool_choice")))

@@ -203,8 +203,11 @@ void seam_api_error_anthropic(const struct seam_api_error *e,
                  "{\"type\":\"error\",\"error\":{\"type\":\"%s\","
                  "\"message\":",
                  seam_api_type_anthropic(e->status));
-    /* This shape has no parameter; the text says it. */
-    if (e->param[0] && !strstr(e->text, e->param))
+    /* This shape has neither parameter nor code; the text says them, in the
+     * words that clients of this API look for. */
+    if (e->code && !strcmp(e->code, "context_length_exceeded"))
+        seam_buf_str(&text, "prompt is too long: ");
+    else if (e->param[0] && !strstr(e->text, e->param))
         seam_buf_fmt(&text, "%s: ", e->param);
     seam_buf_str(&text, e->text);
     seam_buf_json(out, text.p ? text.p : "", text.n);

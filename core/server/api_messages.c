@@ -351,38 +351,7 @@ void seam_api_messages(struct seam_http *h)
 void seam_api_count_tokens(struct seam_http *h)
 {
     struct seam_converted chat;
-    struct seam_request_limits l;
-    struct seam_request r = { 0 };
-    struct seam_api_error e;
-    struct seam_ids ids = { 0 };
-    const char *model;
-    char *text = NULL;
-    int rc;
 
-    if (read_chat(h, true, &chat))
-        return;
-    seam_answer_limits(h, &l);
-    rc = seam_request_adopt(&r, &chat, &l, &e);
-    if (!rc)
-        rc = seam_answer_model(h, r.model, &model, &e);
-    if (!rc) {
-        text = seam_chat_text(&r);
-        rc = text ? seam_chat_render(
-                        seam_server_engine(h->s),
-                        (struct seam_str){ text, strlen(text) },
-                        seam_chat_count_max(seam_server_engine(h->s)), NULL,
-                        &ids, &e)
-                  : seam_api_fail(&e, 503, "overloaded", NULL, "no memory");
-    }
-    if (rc) {
-        seam_api_rename(&e, seam_anthropic_names);
-        seam_http_fail(h, &e);
-    } else {
-        seam_answer_ignored(h, &r.ignored);
-        seam_http_json(h, 200,
-                       json_pack("{s:I}", "input_tokens", (json_int_t)ids.n));
-    }
-    free(text);
-    seam_ids_release(&ids);
-    seam_request_release(&r);
+    if (!read_chat(h, true, &chat))
+        seam_answer_count(h, &chat, NULL);
 }

@@ -348,23 +348,34 @@ static void stream_end(struct response *r, int rc)
                json_pack("{s:o}", "response", response_json(r, status)));
 }
 
+/* What was asked, and the chat it means; NULL: the error was sent. */
+static json_t *read_chat(struct seam_http *h, struct seam_converted *c)
+{
+    struct seam_api_error e;
+    json_t *body;
+
+    *c = (struct seam_converted){ .names = seam_responses_names };
+    body = seam_request_json(h->body.p ? h->body.p : "", h->body.n,
+                             &c->spelling, &e);
+    if (body)
+        c->chat = seam_responses_chat(body, &c->ignored, &e);
+    if (c->chat)
+        return body;
+    seam_http_fail(h, &e);
+    seam_converted_release(c);
+    json_decref(body);
+    return NULL;
+}
+
 void seam_api_responses(struct seam_http *h)
 {
     struct response r = { 0 };
-    struct seam_api_error e;
-    struct seam_converted chat = { .names = seam_responses_names };
+    struct seam_converted chat;
     int rc;
 
-    r.body = seam_request_json(h->body.p ? h->body.p : "", h->body.n,
-                               &chat.spelling, &e);
-    if (r.body)
-        chat.chat = seam_responses_chat(r.body, &chat.ignored, &e);
-    if (!chat.chat) {
-        seam_http_fail(h, &e);
-        seam_converted_release(&chat);
-        json_decref(r.body);
+    r.body = read_chat(h, &chat);
+    if (!r.body)
         return;
-    }
     if (seam_answer_open(&r.a, h, SEAM_REQUEST_CHAT, "resp_", &chat)) {
         json_decref(r.body);
         return;
@@ -386,6 +397,16 @@ void seam_api_responses(struct seam_http *h)
     json_decref(r.body);
     seam_buf_release(&r.line);
     seam_answer_release(&r.a);
+}
+
+void seam_api_input_tokens(struct seam_http *h)
+{
+    struct seam_converted chat;
+    json_t *body = read_chat(h, &chat);
+
+    if (body)
+        seam_answer_count(h, &chat, "response.input_tokens");
+    json_decref(body);
 }
 
 void seam_api_response(struct seam_http *h)

@@ -47,6 +47,7 @@ static const struct route ROUTES[] = {
     { "/detokenize",          NULL, seam_api_detokenize, ROUTE_READY },
     { "/apply-template",      NULL, seam_api_template, ROUTE_READY },
     { "/responses",           NULL, seam_api_responses, ROUTE_READY },
+    { "/responses/input_tokens", NULL, seam_api_input_tokens, ROUTE_READY },
     { "/responses/",          seam_api_response, NULL, ROUTE_PREFIX },
     { "/messages",            NULL, seam_api_messages,
                               ROUTE_READY | ROUTE_ANTHROPIC },
@@ -227,7 +228,8 @@ static int dispatch_content_type(struct seam_http *h, struct seam_api_error *e)
     if (!type || (n == 16 && !strncasecmp(type, "application/json", n)))
         return 0;
     return seam_api_fail(e, 415, "unsupported_media_type", NULL,
-                         "the body must be application/json");
+                         "the body must be JSON: send the header Content-Type: "
+                         "application/json");
 }
 
 static int dispatch_ready(struct seam_http *h, const struct route *r,

@@ -10,6 +10,7 @@ void seam_api_messages(struct seam_http *h);
 void seam_api_count_tokens(struct seam_http *h);
 void seam_api_responses(struct seam_http *h);
 void seam_api_response(struct seam_http *h);
+void seam_api_input_tokens(struct seam_http *h);
 void seam_api_tokenize(struct seam_http *h);
 void seam_api_detokenize(struct seam_http *h);
 void seam_api_template(struct seam_http *h);

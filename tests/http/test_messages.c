@@ -365,3 +365,61 @@ Test(messages, errors_in_mid_stream_are_events)
     client_close(&c);
     fixture_close(&f);
 }
+
+Test(messages, go_on_from_the_last_turn_when_it_is_the_assistants)
+{
+    static const char body[] =
+        "{\"max_tokens\":9,"
+        "\"messages\":[{\"role\":\"user\",\"content\":\"x\"},"
+        "{\"role\":\"assistant\",\"content\":\"The answer is\"}]}";
+    static const char chat[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":"
+        "\"assistant\",\"content\":\"The answer is\"}],"
+        "\"continue_final_message\":true,\"add_generation_prompt\":false}";
+    struct fixture f;
+    struct reply a, b;
+    char v[256];
+
+    open_one(&f, " 7\1");
+    client_post(f.url, PATH, body, &a);
+    client_post(f.url, "/tokenize", chat, &b);
+    cr_assert_eq(a.status, 200, "%s", a.body.p);
+    cr_expect_eq(
+        json_integer_value(reply_at(&a, "usage", "input_tokens", NULL)),
+        json_integer_value(reply_at(&b, "count", NULL)));
+    /* It is content: nothing of it is taken for reasoning. */
+    cr_expect_str_eq(string_at(reply_at(&a, "content", "0", NULL), "text"),
+                     " 7", "%s", a.body.p);
+    cr_expect_not_null(reply_header(&a, "X-Request-Id", v, sizeof v));
+    cr_expect_not_null(reply_header(&a, "Request-Id", v, sizeof v));
+    reply_release(&a);
+    reply_release(&b);
+    fixture_close(&f);
+}
+
+Test(messages, too_long_prompts_say_so_in_words_clients_know)
+{
+    static const struct seam_flag flags[] = { { "model.max_context", "64" } };
+    struct seam_buf b = { 0 };
+    struct fixture f;
+    struct reply r;
+
+    fixture_init(&f);
+    fixture_text(&f, "</think>ok\1");
+    fixture_bind(&f, flags, 1, NULL);
+    fixture_start(&f);
+    seam_buf_str(&b, "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\","
+                     "\"content\":\"");
+    for (int i = 0; i < 100; i++)
+        seam_buf_str(&b, "x");
+    seam_buf_str(&b, "\"}]}");
+    client_post(f.url, PATH, b.p, &r);
+    cr_expect_eq(r.status, 400);
+    cr_expect_not_null(strstr(r.body.p,
+                              "\"prompt is too long: This model's maximum "
+                              "context length is 64 tokens. "),
+                       "%s", r.body.p);
+    reply_release(&r);
+    seam_buf_release(&b);
+    fixture_close(&f);
+}

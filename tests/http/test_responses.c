@@ -243,6 +243,16 @@ Test(responses, render_as_the_chat_they_mean)
         json_integer_value(reply_at(&a, "usage", "input_tokens", NULL)),
         json_integer_value(reply_at(&b, "count", NULL)));
     reply_release(&a);
+    client_post(f.url, PATH "/input_tokens", input, &a);
+    cr_expect_eq(a.status, 200, "%s", a.body.p);
+    cr_expect_str_eq(json_string_value(reply_at(&a, "object", NULL)),
+                     "response.input_tokens");
+    cr_expect_eq(json_integer_value(reply_at(&a, "input_tokens", NULL)),
+                 json_integer_value(reply_at(&b, "count", NULL)));
+    reply_release(&a);
+    client_post(f.url, PATH "/input_tokens", "{\"input\":7}", &a);
+    cr_expect_eq(a.status, 400);
+    reply_release(&a);
     reply_release(&b);
     fixture_close(&f);
 }
