@@ -1,8 +1,8 @@
 /* A block plugin that computes what its reference does, and on a given
  * occasion does something else:
  *
- *   fault    "none"; "fail", an error; "nomem", ENOMEM; "nan", "inf": one row
- *            of the output; "state", "plane", "keep", "scratch": 16 bytes
+ *   fault    "none"; "fail", an error; "nomem", ENOMEM; "lost", EDEVICE; "nan",
+ *            "inf": one row of the output; "state", "plane", "keep", "scratch": 16 bytes
  *            written past that memory; "hang": until told; "slow"; and in
  *            create: "create_fail", "create_nomem", "create_hang"
  *   layer    in the plugin's n-th layer, from 0
@@ -114,6 +114,8 @@ static int fault_forward(void *self, const struct seam_exec *e,
         return plug_fail(e->err, SEAM_EDATA, "told to fail");
     if (is(f, "nomem"))
         return plug_fail(e->err, SEAM_ENOMEM, "told to have no memory");
+    if (is(f, "lost"))
+        return plug_fail(e->err, SEAM_EDEVICE, "told to be lost");
     if (is(f, "hang"))
         fault_wait(f);
     if (is(f, "nan") || is(f, "inf"))

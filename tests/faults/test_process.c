@@ -189,6 +189,31 @@ Test(process, a_plugin_that_hangs_too_long_ends_the_process)
     seam_buf_release(&all);
 }
 
+/* EX-3 c: who runs and who waits gets an error, and the process ends with a
+ * status that a supervisor sees. */
+Test(process, a_lost_device_ends_everything_with_an_error)
+{
+    static const char *const one[] = { "--set", "engine.max_seqs=1", NULL };
+    struct seam_buf all[2] = { { 0 }, { 0 } };
+    struct client c[2];
+    struct served s;
+
+    start(&s, "\"fault\":\"lost\",\"call\":8,\"layer\":3", one);
+    cr_assert(process_until(&s.p, "ready after"));
+    for (int i = 0; i < 2; i++)
+        begin(&c[i], s.url, 4, 40);
+    for (int i = 0; i < 2; i++) {
+        end(&c[i], &all[i]);
+        cr_expect_not_null(strstr(all[i].p, "\"error\""), "stream %d: %s", i,
+                           all[i].p);
+    }
+    cr_expect_not_null(strstr(all[0].p, "plugin fault_linear, layer 4"), "%s",
+                       all[0].p);
+    finish(&s, 1);
+    for (int i = 0; i < 2; i++)
+        seam_buf_release(&all[i]);
+}
+
 /* ---- SIGTERM ------------------------------------------------------------- */
 
 Test(process, sigterm_while_loading_ends_at_the_next_point_of_loading)
