@@ -310,20 +310,28 @@ static int kind_page(struct kind *k, const char *machine, const json_t *rows,
                                            "verdict",
                                            NULL };
     struct seam_bar *bar = calloc(2 * KIND_MAX_CASES, sizeof *bar);
+    char(*label)[32] = calloc(2 * KIND_MAX_CASES, sizeof *label);
     struct seam_buf page = { 0 };
     uint32_t n = 0;
     int rc;
 
-    if (!bar)
-        return seam_fail(err, SEAM_ENOMEM, "out of memory");
+    if (!bar || !label) {
+        rc = seam_fail(err, SEAM_ENOMEM, "out of memory");
+        goto out;
+    }
     seam_html_open(&page, title);
     seam_html_text(&page, machine);
     for (uint32_t i = 0; i < k->n_cases; i++)
-        for (uint32_t s = 0; s < (k->o->config[1] ? 2u : 1u); s++)
-            bar[n++] =
-                (struct seam_bar){ s ? k->side[1].name : k->c[i].name,
-                                   seam_samples_at(&k->c[i].us[s], 0.5) };
-    seam_html_bars(&page, "Time of a call", "us", bar, n);
+        for (uint32_t s = 0; s < (k->o->config[1] ? 2u : 1u); s++) {
+            const struct kind_case *c = &k->c[i];
+
+            snprintf(label[n], sizeof label[n], "%.15s %u",
+                     s ? k->side[1].name : c->name, c->tokens);
+            bar[n] =
+                (struct seam_bar){ label[n], seam_samples_at(&c->us[s], 0.5) };
+            n++;
+        }
+    seam_html_bars(&page, "Time of a call, by tokens", "us", bar, n);
     for (uint32_t i = 0; i < k->n_cases; i++)
         if (case_is_first(k, i)) {
             page_curves(k, &page, &k->c[i], false);
@@ -334,7 +342,9 @@ static int kind_page(struct kind *k, const char *machine, const json_t *rows,
     seam_html_close(&page);
     rc = page.failed ? seam_fail(err, SEAM_ENOMEM, "out of memory")
                      : seam_report_file(k->o->html, page.p, page.n, err);
+out:
     seam_buf_release(&page);
+    free(label);
     free(bar);
     return rc;
 }

@@ -165,7 +165,7 @@ static void html_cell(struct seam_buf *b, const json_t *v)
     else if (json_is_integer(v))
         seam_buf_fmt(b, "%lld", (long long)json_integer_value(v));
     else if (json_is_number(v))
-        seam_buf_fmt(b, "%.4g", json_number_value(v));
+        seam_buf_fmt(b, "%.5g", json_number_value(v));
     seam_buf_str(b, "</td>");
 }
 
@@ -221,7 +221,7 @@ void seam_html_bars(struct seam_buf *b, const char *title, const char *unit,
                      "<rect x=\"%d\" y=\"%u\" width=\"%.1f\" height=\"16\" "
                      "fill=\"%s\"/>",
                      LEFT, i * 22 + 3, w, colour[0]);
-        snprintf(text, sizeof text, "%.4g %s", bar[i].value, unit);
+        snprintf(text, sizeof text, "%.5g %s", bar[i].value, unit);
         chart_text(b, LEFT + w + 6, i * 22 + 15, "start", text);
     }
     seam_buf_str(b, "</svg>\n");

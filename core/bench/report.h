@@ -33,7 +33,7 @@ void seam_html_heading(struct seam_buf *b, const char *text);
 /* Text as it is, with line breaks. */
 void seam_html_text(struct seam_buf *b, const char *text);
 /* rows: a list of objects; columns: keys, NULL-terminated.  Numbers are written
- * with four digits; {"median"} stands for its median. */
+ * with five digits; {"median"} stands for its median. */
 void seam_html_table(struct seam_buf *b, const json_t *rows,
                      const char *const *columns);
 
