@@ -285,6 +285,128 @@ Test(choice, a_grammar_is_what_the_answer_is_a_word_of)
     nano_close(&s);
 }
 
+/* ---- Answers after reasoning --------------------------------------------- */
+
+#define VERDICT                                                             \
+    "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"       \
+    "\"name\":\"verdict\",\"schema\":{\"type\":\"object\",\"properties\":{" \
+    "\"sure\":{\"type\":\"boolean\"},\"score\":{\"type\":\"integer\","      \
+    "\"minimum\":0,\"maximum\":10}},\"required\":[\"sure\",\"score\"],"     \
+    "\"additionalProperties\":false}}}"
+
+static char *verdict(const char *content, const char *more)
+{
+    struct seam_buf b = { 0 };
+
+    seam_buf_str(&b, "{\"messages\":[{\"role\":\"user\",\"content\":");
+    seam_buf_json(&b, content, strlen(content));
+    seam_buf_fmt(
+        &b, "}],\"temperature\":0,\"enable_thinking\":true," VERDICT ",%s}",
+        more);
+    cr_assert_not(b.failed);
+    return b.p;
+}
+
+/* The model would rather end at once; the answer comes nevertheless. */
+Test(choice, an_answer_that_has_a_form_is_never_left_out_after_reasoning)
+{
+    struct nano s;
+    const int32_t *eos;
+    uint32_t n_eos, n_answers = 0;
+    char more[128], *body;
+    struct answer a;
+    struct reply r;
+
+    nano_open(&s, "glm47");
+    eos = seam_engine_eos(s.engine, &n_eos);
+    cr_assert_gt(n_eos, 0);
+    for (size_t i = 0; i < N_QUESTIONS; i++)
+        for (int ends = 0; ends < 2; ends++) {
+            snprintf(more, sizeof more,
+                     "\"max_tokens\":400,\"logit_bias\":{\"%d\":%d}", eos[0],
+                     ends ? 100 : 0);
+            body = verdict(QUESTIONS[i], more);
+            answer_both(s.url, body, &a);
+            cr_assert_eq(a.status, 200, "%s", body);
+            if (!strcmp(a.finish, "stop")) {
+                struct seam_error err;
+                json_t *v = seam_json_parse(a.content.p, a.content.n, "answer",
+                                            0, &err);
+
+                n_answers++;
+                cr_expect(json_is_boolean(json_object_get(v, "sure")), "%s: %s",
+                          body, a.content.p);
+                cr_expect(json_is_integer(json_object_get(v, "score")));
+                cr_expect_eq(json_object_size(v), 2);
+                json_decref(v);
+            } else {
+                cr_expect_str_eq(a.finish, "length", "%s: %s", body, a.finish);
+            }
+            answer_release(&a);
+            free(body);
+        }
+    cr_expect_geq(n_answers, N_QUESTIONS, "%u answers", n_answers);
+
+    /* Cut in the reasoning. */
+    body = verdict(QUESTIONS[0], "\"max_tokens\":2");
+    answer_both(s.url, body, &a);
+    cr_expect_str_eq(a.finish, "length");
+    cr_expect_eq(a.content.n, 0);
+    answer_release(&a);
+    free(body);
+
+    snprintf(more, sizeof more, "\"stop_token_ids\":[%d]",
+             seam_tokenizer_id(seam_engine_tokenizer(s.engine), "</think>", 8));
+    body = verdict(QUESTIONS[0], more);
+    client_post(s.url, "/v1/chat/completions", body, &r);
+    cr_expect_eq(r.status, 400, "%d", r.status);
+    reply_release(&r);
+    free(body);
+    nano_close(&s);
+}
+
+/* ---- Compiled grammars --------------------------------------------------- */
+
+static unsigned counter(const struct nano *s, const char *name)
+{
+    struct reply r;
+    const char *p;
+    unsigned n = 0;
+
+    client_get(s->url, "/metrics", &r);
+    /* Behind HELP and TYPE. */
+    p = strstr(r.body.p, name);
+    p = p ? strstr(p + 1, name) : NULL;
+    p = p ? strstr(p + 1, name) : NULL;
+    cr_assert(p && (p = strstr(p, "} ")), "%s", name);
+    cr_assert_eq(sscanf(p + 2, "%u", &n), 1);
+    reply_release(&r);
+    return n;
+}
+
+Test(choice, tools_that_come_again_are_not_compiled_again)
+{
+    static const char more[] = "\"tool_choice\":\"required\","
+                               "\"max_tokens\":1,\"enable_thinking\":false";
+    struct nano s;
+
+    nano_open(&s, "glm47");
+    for (size_t i = 0; i < N_QUESTIONS; i++) {
+        char *body = question(QUESTIONS[i], "true", more);
+        struct answer a;
+
+        answer_plain(s.url, body, &a);
+        cr_expect_eq(a.status, 200);
+        answer_release(&a);
+        free(body);
+        cr_expect_eq(counter(&s, "seam_grammar_cache_misses_total"), 1);
+        cr_expect_eq(counter(&s, "seam_grammar_cache_hits_total"), i);
+    }
+    cr_expect_eq(counter(&s, "seam_grammar_cache_grammars"), 1);
+    cr_expect_gt(counter(&s, "seam_grammar_cache_bytes"), 1000);
+    nano_close(&s);
+}
+
 struct refusal {
     const char *more, *param, *message;
 };
