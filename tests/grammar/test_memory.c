@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "core/grammar/compiled.h"
 #include "rig.h"
 
 static int countdown = -1; /* allocations until one fails; -1: none does */
@@ -192,6 +193,74 @@ Test(memory, compiling_a_text_fails_cleanly, .timeout = 100)
     }
     cr_expect_gt(i, 100, "only %d allocations", i);
     json_decref(schema);
+    rig_close(&r);
+}
+
+/* What finds no memory is not remembered, and asking again succeeds. */
+Test(memory, remembering_a_grammar_fails_cleanly, .timeout = 100)
+{
+    struct rig r = small();
+    json_t *schema;
+    bool failed = true;
+    int i, n_refused = 0;
+
+    count_json();
+    schema = json_of("{\"type\":\"string\",\"pattern\":\"^[a-z]{1,9}x\"}");
+    for (i = 0; failed; i++) {
+        struct seam_compiled *c = NULL;
+        struct seam_grammar *g = NULL, *again = NULL;
+        struct seam_error err = { 0 };
+        size_t before = live;
+        int rc;
+
+        countdown = i;
+        rc = seam_compiled_new(&c, r.v, 1 << 24, &err);
+        if (!rc)
+            rc = seam_compiled_schema(c, &g, schema, "schema", 0, &err);
+        failed = countdown < 0;
+        countdown = -1;
+        cr_assert(!rc || (failed && rc == SEAM_ENOMEM), "allocation %d: %d %s",
+                  i, rc, err.text);
+        cr_assert_eq(!rc, !!g);
+        n_refused += rc != 0;
+        if (c) {
+            cr_assert_eq(
+                seam_compiled_schema(c, &again, schema, "schema", 0, &err), 0);
+            cr_assert_not_null(again);
+        }
+        seam_grammar_unref(g);
+        seam_grammar_unref(again);
+        seam_compiled_free(c);
+        cr_assert_eq(live, before, "allocation %d: %zu bytes are left", i,
+                     live - before);
+    }
+    cr_expect_gt(n_refused, 20, "only %d refusals", n_refused);
+    json_decref(schema);
+    rig_close(&r);
+}
+
+Test(memory, computing_the_vocabularys_masks_fails_cleanly, .timeout = 100)
+{
+    struct rig r = small();
+    bool failed = true;
+    int i;
+
+    count_json();
+    for (i = 0; failed; i++) {
+        struct seam_error err = { 0 };
+        size_t before = live;
+        int rc;
+
+        countdown = i;
+        rc = seam_vocab_warm(r.v, &err);
+        failed = countdown < 0;
+        countdown = -1;
+        cr_assert_eq(rc, failed ? SEAM_ENOMEM : 0, "allocation %d: %d %s", i,
+                     rc, err.text);
+        cr_assert_eq(live, before, "allocation %d: %zu bytes are left", i,
+                     live - before);
+    }
+    cr_expect_gt(i, 50, "only %d allocations", i);
     rig_close(&r);
 }
 
