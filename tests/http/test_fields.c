@@ -258,6 +258,7 @@ Test(fields, of_any_type_are_accepted_or_named)
         "modalities",
         "priority",
         "timeout",
+        "cache_salt",
         "user",
         "reasoning_effort",
         "reasoning",
@@ -337,6 +338,42 @@ Test(fields, of_any_type_are_accepted_or_named)
                 reply_release(&r);
             }
     fixture_alive(&f, 1, "ok");
+    fixture_close(&f);
+}
+
+/* Tokens of a prompt that were not computed again. */
+static json_int_t cached(struct fixture *f, const char *prompt,
+                         const char *salt)
+{
+    char body[512];
+    struct reply r;
+    json_int_t n;
+
+    snprintf(body, sizeof body,
+             "{\"seed\":1,\"max_tokens\":1,\"prompt\":\"%s\"%s}", prompt, salt);
+    client_post(f->url, "/v1/completions", body, &r);
+    cr_assert_eq(r.status, 200, "%s", r.body.p);
+    n = json_integer_value(
+        reply_at(&r, "usage", "prompt_tokens_details", "cached_tokens", NULL));
+    reply_release(&r);
+    return n;
+}
+
+Test(fields, cache_salt_keeps_prefixes_apart)
+{
+    static const char a[] =
+        "the beginning of a long conversation with somebody";
+    static const char b[] =
+        "the beginning of a long conversation with somebody, going on";
+    struct fixture f;
+
+    fixture_open(&f, "ok\1");
+    cr_expect_eq(cached(&f, a, ""), 0);
+    cr_expect_eq(cached(&f, b, ",\"cache_salt\":\"x\""), 0);
+    cr_expect_geq(cached(&f, b, ""), 32);
+    cr_expect_eq(cached(&f, a, ",\"cache_salt\":\"y\""), 0);
+    cr_expect_geq(cached(&f, b, ",\"cache_salt\":\"y\""), 32);
+    cr_expect_eq(cached(&f, b, ",\"cache_salt\":\"z\""), 0);
     fixture_close(&f);
 }
 
