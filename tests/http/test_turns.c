@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/engine/impl.h"
 #include "tests/http/collect.h"
 #include "tests/http/fixture.h"
 
@@ -141,6 +142,87 @@ Test(turns, a_pause_saves_up_no_turns)
     cr_expect(info[3].started_ns < info[1].started_ns);
     cr_expect(info[0].started_ns < info[5].started_ns ||
               info[5].started_ns < info[2].started_ns);
+    fixture_close(&f);
+}
+
+/* Who is gone is forgotten, at the latest when there are too many. */
+Test(turns, tenants_that_are_gone_take_no_memory)
+{
+    struct seam_gen_info info;
+    struct fixture f;
+
+    open_gated(&f, NULL, 0);
+    fixture_open_gate(&f);
+    for (uint64_t tenant = 1; tenant <= 1500; tenant++)
+        finish(submit(&f, 2, 1, 0, tenant * UINT64_C(0x9e3779b97f4a7c15)),
+               &info);
+    pthread_mutex_lock(&f.engine->lock);
+    cr_expect_leq(f.engine->n_idle_tenants, 1024);
+    pthread_mutex_unlock(&f.engine->lock);
+    fixture_close(&f);
+}
+
+/* Where in the trace a request of this seed was sampled first. */
+static const char *sampled(struct fixture *f, unsigned seed)
+{
+    char line[32];
+
+    snprintf(line, sizeof line, "sample %u 0", seed);
+    fixture_wait_trace(f, line, 1);
+    return strstr(f->trace_text.p, line);
+}
+
+/* Keys take turns; the users that one of them invents do not count. */
+Test(turns, with_several_keys_a_tenant_is_a_key)
+{
+    static const struct seam_flag flags[] = {
+        { "engine.max_seqs", "1" },
+        { "server.api_keys", "[\"left\",\"right\"]" },
+    };
+    static const char *const key[] = { "left", "left",  "left",
+                                       "left", "right", "right" };
+    static const unsigned order[] = { 1, 5, 2, 6, 3, 4 };
+    struct client c[6];
+    struct fixture f;
+    struct reply r;
+
+    fixture_init(&f);
+    for (int i = 0; i < 6; i++)
+        fixture_text(&f, "</think>ok\1");
+    fixture_gate_steps(&f);
+    fixture_use_trace(&f);
+    fixture_bind(&f, flags, 2, NULL);
+    fixture_start(&f);
+    for (unsigned i = 0; i < 6; i++) {
+        struct seam_buf b = { 0 };
+        char body[256], user[32];
+
+        snprintf(user, sizeof user, "\"user\":\"u%u\"", i);
+        ask(body, sizeof body, i + 1, user);
+        seam_buf_fmt(&b,
+                     "POST " CHAT " HTTP/1.1\r\nHost: t\r\n"
+                     "Authorization: Bearer %s\r\n"
+                     "Content-Length: %zu\r\n\r\n%s",
+                     key[i], strlen(body), body);
+        client_open(&c[i], f.url);
+        client_puts(&c[i], b.p);
+        seam_buf_release(&b);
+        while (seam_engine_active(f.engine) <= i) /* in this order */
+            ;
+        if (!i)
+            fixture_wait_trace(&f, "step", 1); /* it has the row */
+    }
+    fixture_open_gate(&f);
+    for (int i = 0; i < 6; i++) {
+        cr_assert(client_reply(&c[i], &r));
+        cr_expect_eq(r.status, 200, "%s", r.body.p);
+        reply_release(&r);
+        client_close(&c[i]);
+    }
+    for (int i = 1; i < 6; i++)
+        cr_expect(sampled(&f, order[i - 1]) < sampled(&f, order[i]),
+                  "%u came before %u: %s", order[i], order[i - 1],
+                  f.trace_text.p);
     fixture_close(&f);
 }
 
