@@ -177,6 +177,8 @@ void g_auto_release(struct g_auto *a);
 #define G_KEY_BULK ((uint64_t)1 << 63)
 /* Keys of what follows a rule when a token ends it. */
 #define G_KEY_RETURN ((uint64_t)1 << 62)
+/* Keys of states that end their rule where no byte can follow. */
+#define G_KEY_LAST ((uint64_t)1 << 61)
 /* No matter how many rounds there were. */
 #define G_ANY_LO UINT16_MAX
 

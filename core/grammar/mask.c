@@ -33,6 +33,7 @@ struct how {
     struct g_cache *cache;
     uint64_t key;
     bool pair;          /* together with what follows the rule */
+    bool last;          /* which takes no bytes, whatever it is */
     uint32_t must, may; /* rounds of the loop, see g_cond */
 };
 
@@ -219,6 +220,16 @@ static void rounds_left(const struct seam_grammar *g, uint32_t loop,
         l->max == UINT32_MAX || l->max - count > most ? most : l->max - count;
 }
 
+/* Can a rule that ends here be followed by added tokens alone, or by nothing? */
+static bool takes_no_bytes(const struct seam_matcher *m, uint32_t frame)
+{
+    const struct g_state *st = &m->g->a.state[m->frame[frame].ret];
+
+    return frame == G_FRAME_END ||
+           (m->frame[frame].ret && !st->n_edges && !st->n_calls &&
+            !(st->flags & (G_ACCEPT | G_ACCEPT_DONE)));
+}
+
 static struct how how_of(struct seam_matcher *m, const struct g_config *c)
 {
     struct seam_grammar *g = m->g;
@@ -227,18 +238,21 @@ static struct how how_of(struct seam_matcher *m, const struct g_config *c)
     uint32_t after = c->frame == G_FRAME_END ? 0 : g->a.state[f->ret].loop;
     struct how h = { .cache = &g->cache, .key = c->state };
 
+    h.last = (st->flags & G_PAIR) && takes_no_bytes(m, c->frame);
     /* Only one of two counts can be left open. */
-    h.pair = (st->flags & G_PAIR) && !(st->loop && after && f->count);
+    h.pair =
+        (st->flags & G_PAIR) && !h.last && !(st->loop && after && f->count);
     rounds_left(g, st->loop, c->count, &h);
     if (h.pair) {
-        h.key |= (uint64_t)(c->frame == G_FRAME_END ? G_NONE : f->ret + 1)
-                 << 32;
+        h.key |= (uint64_t)(f->ret + 1) << 32;
         if (!st->loop)
             rounds_left(g, after, f->count, &h);
     } else if (st->shared) {
         h.cache = g->v->shared;
         h.key = (uint64_t)st->shared << 32 | st->local;
     }
+    if (h.last)
+        h.key |= G_KEY_LAST;
     return h;
 }
 
@@ -256,10 +270,6 @@ static struct g_config stand_in(struct seam_matcher *m,
 
     if (!pair)
         return own;
-    if (c->frame == G_FRAME_END) {
-        own.frame = G_FRAME_END;
-        return own;
-    }
     if (m->n_frames == G_FRAMES) {
         m->overflow = true;
         return own;
@@ -325,6 +335,25 @@ static bool returns_take(struct seam_matcher *m, uint32_t frame,
     return any;
 }
 
+/* Characters that lead from st to itself or to `home` and keep it there belong to
+ * nothing else, so that counting them is all that limits them: beyond the loop's
+ * max they could be what follows the rule. */
+static bool counts_alone(struct seam_matcher *m, const struct how *h,
+                         uint32_t frame, const struct g_state *st,
+                         const struct g_state *home)
+{
+    if (!((st->flags | home->flags) & (G_ACCEPT | G_ACCEPT_DONE)))
+        return !st->n_calls;
+    return !st->n_calls &&
+           (h->last || (h->pair && !returns_take(m, frame, home)));
+}
+
+/* Does an edge lead to a state in the way in which that leads to itself? */
+static bool leads_home(const struct g_edge *e, const struct g_state *home)
+{
+    return e->flags == (home->flags & G_COUNTS ? G_INC | G_MORE : 0);
+}
+
 /* The state to which most bytes lead from st and which then takes what it is
  * given, or 0. */
 static uint32_t home_of(const struct g_auto *a, const struct g_state *st)
@@ -333,14 +362,15 @@ static uint32_t home_of(const struct g_auto *a, const struct g_state *st)
 
     for (uint32_t k = 0; k < st->n_edges; k++) {
         uint32_t to = a->edge[st->edge + k].to, n = 0;
+        const struct g_state *home = &a->state[to];
 
-        if (to == best || !a->state[to].loops ||
-            (a->state[to].flags & G_COUNTS))
+        if (to == best || !home->loops ||
+            ((home->flags & G_COUNTS) && home->loop != st->loop))
             continue;
         for (uint32_t i = k; i < st->n_edges; i++) {
             const struct g_edge *e = &a->edge[st->edge + i];
 
-            if (e->to == to && !e->flags)
+            if (e->to == to && leads_home(e, home))
                 n += (uint32_t)e->hi - e->lo + 1;
         }
         if (n > most) {
@@ -371,7 +401,7 @@ static void bulk_home(const struct seam_matcher *m, const struct g_state *st,
         if (!v->root[c] || !(h->loops >> class_of_byte(c) & 1))
             continue;
         same = g_edge_of(m->g, h, (uint8_t)c);
-        if (e && !e->flags && same && e->to == same->to) {
+        if (e && same && e->to == same->to && e->flags == same->flags) {
             known->classes[c] = h->loops;
             continue;
         }
@@ -497,12 +527,13 @@ static void added_tokens(struct seam_matcher *m, const struct g_config *c,
 
 /* Compute what c's state allows, into m->scratch, m->when and m->pop. */
 static struct view compute(struct seam_matcher *m, const struct g_config *c,
-                           bool pair)
+                           const struct how *h)
 {
     const struct seam_vocab *v = m->g->v;
-    const struct g_state *st = &m->g->a.state[c->state];
+    const struct g_auto *a = &m->g->a;
+    const struct g_state *st = &a->state[c->state];
     uint32_t first = m->n_configs, frames = m->n_frames, home;
-    struct g_config own = stand_in(m, c, pair);
+    struct g_config own = stand_in(m, c, h->pair);
     uint32_t *row = m->scratch, depth = m->frame[own.frame].depth;
     struct view w = { .words = row, .when = m->when, .pops = m->pop };
     bool counts = st->flags & G_COUNTS, all = st->loops;
@@ -513,19 +544,25 @@ static struct view compute(struct seam_matcher *m, const struct g_config *c,
     m->n_pops = m->n_when = 0;
     memset(row, 0, v->n_words * sizeof *row);
     /* Beyond the loop's max the same characters may belong to what follows. */
-    if (counts && (st->flags & (G_ACCEPT | G_ACCEPT_DONE)))
-        all = pair && !returns_take(m, own.frame, st);
-    home = all || st->loops ? 0 : home_of(&m->g->a, st);
+    if (counts)
+        all = counts_alone(m, h, own.frame, st, st);
+    home = all || st->loops ? 0 : home_of(a, st);
+    if (home && (a->state[home].flags & G_COUNTS) &&
+        !counts_alone(m, h, own.frame, st, &a->state[home]))
+        home = 0;
     if (all) {
         w.bulk = bulk_row(v, st->loops, row + v->n_words);
         w.n_bulk = counts ? G_BULK_ROUNDS : G_BULK_ALL;
         for (unsigned i = 0; i < 256; i++)
             known.classes[i] = st->loops;
     } else if (home) {
-        uint32_t peak = depth + (uint32_t)m->g->a.state[home].need;
+        uint32_t peak = depth + (uint32_t)a->state[home].need;
 
         m->peak = peak > m->peak ? peak : m->peak;
-        bulk_home(m, st, home, &known, row);
+        counts = a->state[home].flags & G_COUNTS;
+        bulk_home(m, st, home, &known, counts ? row + v->n_words : row);
+        w.bulk = counts ? row + v->n_words : NULL;
+        w.n_bulk = G_BULK_ROUNDS;
     } else if (st->n_edges && run_find(&run, c->state)) {
         uint32_t peak = depth + run.need;
 
@@ -539,7 +576,7 @@ static struct view compute(struct seam_matcher *m, const struct g_config *c,
     added_tokens(m, &own, row);
     m->config[m->n_configs++] = own;
     if (!m->overflow)
-        walk(m, 0, first, NULL, &known, true, row);
+        walk(m, 0, first, NULL, &known, !h->last, row);
     w.n_when = m->n_when <= m->cap_when ? m->n_when : G_NONE;
     w.n_pops = m->n_pops <= G_POPS ? m->n_pops : G_NONE;
     w.peak = m->peak;
@@ -632,12 +669,12 @@ static struct view look_up(struct seam_matcher *m, const struct g_config *c,
     if (!e && h->cache != &m->g->cache &&
         g_cache_full(h->cache, m->g->v->n_words)) {
         h->cache = &m->g->cache;
-        h->key = c->state;
+        h->key = c->state | (h->last ? G_KEY_LAST : 0);
         e = g_cache_find(h->cache, h->key, &slot);
     }
     if (e)
         return view_of(m->g, e);
-    w = compute(m, c, h->pair);
+    w = compute(m, c, h);
     if (slot != G_NONE && !m->overflow)
         remember(m->g, h->cache, slot, &w, m->scratch);
     return w;
@@ -805,7 +842,7 @@ static bool row_add_all(struct seam_matcher *m, const struct g_config *c,
     const struct g_entry *e;
 
     /* The stand-in's frame is in the peak. */
-    if (h.pair && frame != G_FRAME_END)
+    if (h.pair)
         frame = m->frame[frame].parent;
     depth = c->frame == frame ? depth : depth - 1;
     if (m->overflow)
@@ -880,7 +917,7 @@ void g_mask_warm(struct seam_matcher *m, const struct g_config *c)
     look_up(m, c, &h);
     if (!m->overflow) {
         w = look_up(m, c, &h);
-        if (h.pair && frame != G_FRAME_END)
+        if (h.pair)
             frame = m->frame[frame].parent;
         if (w.n_pops && frame != G_FRAME_END)
             look_up_returns(m, c, &w, &h, frame);
