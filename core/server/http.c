@@ -61,13 +61,6 @@ const char *seam_http_header(const struct seam_http *h, const char *name,
     return seam_frame_header(h->ri, name, out, cap);
 }
 
-void seam_http_add_id(const struct seam_http *h, struct seam_buf *out)
-{
-    seam_buf_fmt(out, "X-Request-Id: %s\r\n", h->id);
-    if (h->api == SEAM_API_ANTHROPIC) /* the name its clients look for */
-        seam_buf_fmt(out, "Request-Id: %s\r\n", h->id);
-}
-
 void seam_http_add(struct seam_http *h, const char *name, const char *value)
 {
     seam_buf_fmt(&h->extra, "%s: %s\r\n", name, value);
@@ -194,8 +187,8 @@ void seam_http_reply(struct seam_http *h, int status, const char *type,
         seam_buf_fmt(&out, "Content-Type: %s\r\n", type);
     if (status != 204)
         seam_buf_fmt(&out, "Content-Length: %zu\r\n", n);
-    seam_http_add_id(h, &out);
-    seam_buf_fmt(&out, "Connection: %s\r\n", h->close ? "close" : "keep-alive");
+    seam_buf_fmt(&out, "X-Request-Id: %s\r\nConnection: %s\r\n", h->id,
+                 h->close ? "close" : "keep-alive");
     if (h->extra.n)
         seam_buf_add(&out, h->extra.p, h->extra.n);
     seam_buf_str(&out, "\r\n");

@@ -45,8 +45,6 @@ const char *seam_http_header(const struct seam_http *h, const char *name,
  * A body that is cut short or ill-framed fails and never reaches a parser. */
 int seam_http_body(struct seam_http *h, struct seam_api_error *e);
 
-/* The request's id, as header lines of the answer. */
-void seam_http_add_id(const struct seam_http *h, struct seam_buf *out);
 /* Add a header line to the answer. */
 void seam_http_add(struct seam_http *h, const char *name, const char *value);
 

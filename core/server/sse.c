@@ -22,9 +22,8 @@ void seam_sse_begin(struct seam_sse *s, struct seam_http *h)
                  "HTTP/1.1 200 OK\r\nDate: %s\r\n"
                  "Content-Type: text/event-stream; charset=utf-8\r\n"
                  "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
-                 "Connection: close\r\n",
-                 date);
-    seam_http_add_id(h, &s->line);
+                 "X-Request-Id: %s\r\nConnection: close\r\n",
+                 date, h->id);
     if (h->extra.n)
         seam_buf_add(&s->line, h->extra.p, h->extra.n);
     seam_buf_str(&s->line, "\r\n");

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { APICallError, generateObject, generateText, jsonSchema, stepCountIs,
-         streamText, tool } from 'ai';
+         streamObject, streamText, tool } from 'ai';
 
 import { MODEL, PERSON, execute, serve, told, toolPrompt, toolRequest }
     from './seam.mjs';
@@ -111,10 +111,14 @@ for (const id of ['single-021', 'parallel-037']) {
     });
 }
 
+// With schemas sent to the server, which the provider only does when told.
+function strictModel() {
+    return createOpenAICompatible({ name: 'seam', baseURL: server.v1,
+                                    supportsStructuredOutputs: true })(MODEL);
+}
+
 test('generateObject yields what the schema describes', async () => {
-    const strict = createOpenAICompatible(
-        { name: 'seam', baseURL: server.v1,
-          supportsStructuredOutputs: true })(MODEL);
+    const strict = strictModel();
     const { object } = await generateObject(
         { ...SMALL_TALK, model: strict, schema: jsonSchema(PERSON),
           maxOutputTokens: 400 });
@@ -122,6 +126,37 @@ test('generateObject yields what the schema describes', async () => {
     assert.deepEqual(Object.keys(object).sort(), ['age', 'name']);
     assert.equal(typeof object.name, 'string');
     assert.ok(Number.isInteger(object.age));
+});
+
+test('generateObject yields one of an enum', async () => {
+    const { object } = await generateObject(
+        { ...SMALL_TALK, model: strictModel(), output: 'enum',
+          enum: ['red', 'green'], maxOutputTokens: 400 });
+
+    assert.ok(['red', 'green'].includes(object));
+});
+
+test('streamObject grows to what the schema describes', async () => {
+    const { partialObjectStream, object } = streamObject(
+        { ...SMALL_TALK, model: strictModel(), schema: jsonSchema(PERSON),
+          maxOutputTokens: 400 });
+    let last;
+
+    for await (const part of partialObjectStream)
+        last = part;
+    assert.deepEqual(last, await object);
+    assert.deepEqual(Object.keys(last).sort(), ['age', 'name']);
+});
+
+test('toolChoice names the tool that is called', async () => {
+    const { tools } = request(toolPrompt('single-073'));
+    const [, toolName] = Object.keys(tools);
+    const { toolCalls } = await generateText(
+        { ...SMALL_TALK, model, tools: { [toolName]: { ...tools[toolName],
+                                                       execute: undefined } },
+          maxOutputTokens: 600, toolChoice: { type: 'tool', toolName } });
+
+    assert.deepEqual(toolCalls.map((c) => c.toolName), [toolName]);
 });
 
 test('an error carries status, message and no retry', async () => {

@@ -311,6 +311,36 @@ test('an aborted stream frees its work', async () => {
 
 /* ---- Errors -------------------------------------------------------------- */
 
+test('an answer goes on from a last turn of the assistant\'s', async () => {
+    const prefill = 'I am a';
+    const request = { ...SMALL_TALK, thinking: { type: 'disabled' },
+                      messages: [...SMALL_TALK.messages,
+                                 { role: 'assistant', content: prefill }] };
+    const plain = await client.messages.create(request);
+
+    assert.deepEqual(plain.content.map((b) => b.type), ['text']);
+    assert.notEqual(textOf(plain).trim(), '');
+    assert.equal(await client.messages.stream(request).finalText(),
+        textOf(plain));
+});
+
+test('the id of a request is where the client looks for it', async () => {
+    const m = await client.messages.create({ ...SMALL_TALK, max_tokens: 1 });
+    const { request_id } = await client.messages
+        .create({ ...SMALL_TALK, max_tokens: 1, stream: true }).withResponse();
+
+    assert.match(m._request_id, /^req_/);
+    assert.match(request_id, /^req_/);
+});
+
+test('a prompt that does not fit says so in words clients know', async () => {
+    await assert.rejects(
+        client.messages.create({ ...SMALL_TALK, messages: [
+            { role: 'user', content: 'word '.repeat(20000) }] }),
+        (e) => e instanceof Anthropic.BadRequestError &&
+            /prompt is too long/.test(e.message));
+});
+
 test('bad requests have a type and a message', async () => {
     for (const [change, about] of [[{ temperature: 9 }, /temperature/],
                                    [{ max_tokens: 0 }, /max_tokens/],

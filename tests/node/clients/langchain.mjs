@@ -121,3 +121,29 @@ test('a prompt that is too long is recognised as such', async () => {
         (e) => ContextOverflowError.isInstance(e));
     await small.stop();
 });
+
+test('the Responses API gives the same, plain and streamed', async () => {
+    const model = chat({ useResponsesApi: true });
+    const plain = await model.invoke(SMALL_TALK);
+    let sum;
+
+    for await (const chunk of await model.stream(SMALL_TALK))
+        sum = sum ? sum.concat(chunk) : chunk;
+    assert.ok(plain.text.length > 0);
+    assert.equal(plain.text, (await chat().invoke(SMALL_TALK)).text);
+    assert.equal(sum.text, plain.text);
+    assert.equal(sum.usage_metadata.total_tokens,
+        plain.usage_metadata.total_tokens);
+});
+
+test('an aborted stream frees its work', async () => {
+    const control = new AbortController();
+    const endless = chat({ maxTokens: 16000 }, { ignore_eos: true });
+
+    await assert.rejects(async () => {
+        for await (const _ of await endless.stream(SMALL_TALK,
+            { signal: control.signal }))
+            control.abort();
+    });
+    await server.idle();
+});

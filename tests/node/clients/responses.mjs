@@ -197,6 +197,16 @@ for (const stream of [false, true])
         assert.deepEqual(Object.keys(r.output_parsed), ['name', 'age']);
     });
 
+test('inputTokens counts what a response is billed', async () => {
+    const { input_tokens, object } = await client.responses.inputTokens.count(
+        { model: MODEL, input: SMALL_TALK.input });
+    const r = await client.responses.create(
+        { ...SMALL_TALK, max_output_tokens: 1 });
+
+    assert.equal(object, 'response.input_tokens');
+    assert.equal(input_tokens, r.usage.input_tokens);
+});
+
 test('a limit makes a response incomplete', async () => {
     const r = await client.responses.create(
         { ...SMALL_TALK, max_output_tokens: 3 });
