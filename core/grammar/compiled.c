@@ -155,7 +155,7 @@ static uint64_t bytes_of(const struct entry *e)
     return stats.bytes + stats.cache_used + e->n_key + sizeof *e;
 }
 
-/* Masks are added while grammars are in use: what they take is added up anew. */
+/* Masks are added while grammars are in use: the sum is made anew. */
 static void evict(struct seam_compiled *c)
 {
     for (;;) {

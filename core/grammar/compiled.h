@@ -1,11 +1,11 @@
 /* Compiled grammars, remembered by what they were compiled from.
  *
  * Agents send the same tools and schemas with every request; compiling and
- * computing masks ahead is done once for them.  The key is the exact text, names
- * and options; where a message would say the fault is does not matter, because
- * what is refused is not remembered.  Of several threads that ask for the same at
- * once one compiles and the others wait for it.  All functions may be called by
- * any thread. */
+ * computing masks ahead is done once for them.  The key is the exact text,
+ * names and options; where a message would say the fault is does not matter,
+ * because what is refused is not remembered.  Of several threads that ask for
+ * the same at once one compiles and the others wait for it.  All functions may
+ * be called by any thread. */
 #ifndef SEAM_GRAMMAR_COMPILED_H
 #define SEAM_GRAMMAR_COMPILED_H
 
@@ -24,8 +24,8 @@ int seam_compiled_new(struct seam_compiled **c, const struct seam_vocab *v,
 /* Grammars in use live on.  NULL: none. */
 void seam_compiled_free(struct seam_compiled *c);
 
-/* As the functions of grammar.h of the same name, with masks computed ahead.  *g
- * gets a reference. */
+/* As the functions of grammar.h of the same name, with masks computed ahead.
+ * *g gets a reference. */
 int seam_compiled_schema(struct seam_compiled *c, struct seam_grammar **g,
                          const json_t *schema, const char *where,
                          uint32_t flags, struct seam_error *err);

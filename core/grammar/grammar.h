@@ -48,7 +48,8 @@ struct seam_vocab;
 /* n_rows is the width of the logits; rows without a token are never allowed.
  * The ids of stop[n_stop] end an answer: they are allowed exactly where the
  * grammar may end, and never as text.  t outlives the vocabulary.  EINVAL: a
- * stop id or a token is beyond n_rows, or a byte is not a token; ENOMEM.  [control] */
+ * stop id or a token is beyond n_rows, or a byte is not a token; ENOMEM.
+ * [control] */
 int seam_vocab_new(struct seam_vocab **v, const struct seam_tokenizer *t,
                    uint32_t n_rows, const int32_t *stop, uint32_t n_stop,
                    struct seam_error *err);
@@ -143,8 +144,8 @@ uint32_t seam_matcher_words(const struct seam_matcher *m); /* of a mask */
 int seam_matcher_accept(struct seam_matcher *m, int32_t id,
                         struct seam_error *err);
 /* Set the bits of exactly the tokens that accept would take, clear all others,
- * in row[seam_matcher_words].  EDATA: beyond the matcher's memory; ESTATE: a stop
- * token was accepted, nothing follows. */
+ * in row[seam_matcher_words].  EDATA: beyond the matcher's memory; ESTATE: a
+ * stop token was accepted, nothing follows. */
 int seam_matcher_mask(struct seam_matcher *m, uint32_t *row,
                       struct seam_error *err);
 /* Rows for a window: rows[0] before draft[0], rows[i] after draft[0, i).  Stops

@@ -220,8 +220,8 @@ struct g_cache {
 /* For about n_keys keys.  ENOMEM. */
 int g_cache_init(struct g_cache *c, uint64_t bytes, uint32_t n_keys);
 void g_cache_release(struct g_cache *c);
-/* The entry of a key, or NULL.  *slot: where to put it, G_NONE when it cannot be
- * remembered. */
+/* The entry of a key, or NULL.  *slot: where to put it, G_NONE when it cannot
+ * be remembered. */
 const struct g_entry *g_cache_find(struct g_cache *c, uint64_t key,
                                    uint32_t *slot);
 /* Room for n words of data, or NULL; then, when it is filled, g_cache_put. */

@@ -3,13 +3,15 @@
  * A token is allowed when one of the configurations can take all its bytes.
  * Most of the answer depends on a configuration's state alone: tokens that stay
  * within its rule, and places in the trie where the rule can end in mid-token.
- * That part is computed once and remembered in the grammar; the rest, from those
- * places on, is walked with the stack at hand.
+ * That part is computed once and remembered in the grammar, and so is what goes
+ * on at those places in the state that follows the rule.  The rest, where that
+ * rule ends in turn, is walked with the stack at hand.
  *
  * It does not depend on how often a loop has gone round, either: it is computed
  * for a symbolic count, and says of a token how many rounds must be left.  And
  * where a rule can end after nearly every token, as text does, it is computed
- * for the state together with the state that follows the rule. */
+ * for the state together with the state that follows the rule, unless no byte
+ * can follow. */
 #include "core/grammar/matcher.h"
 
 #include <stdlib.h>
