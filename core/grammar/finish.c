@@ -690,7 +690,8 @@ void seam_grammar_stats(const struct seam_grammar *g,
         .n_rules = g->n_rules,
         .bytes = a->n_states * sizeof *a->state + a->n_edges * sizeof *a->edge +
                  a->n_calls * sizeof *a->call + a->n_added * sizeof *a->added +
-                 a->n_loops * sizeof *a->loop + g->n_dense * sizeof *g->dense,
+                 a->n_loops * sizeof *a->loop + g->n_dense * sizeof *g->dense +
+                 ((uint64_t)g->cache.mask + 1) * 2 * sizeof(uint64_t),
         .cache_used = atomic_load(&g->cache.used),
         .cache_bytes = g->cache.bytes,
         .n_cached = atomic_load(&g->cache.n_entries),

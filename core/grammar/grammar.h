@@ -114,7 +114,7 @@ void seam_grammar_unref(struct seam_grammar *g);               /* NULL: none */
 
 struct seam_grammar_stats {
     uint32_t n_states, n_rules;
-    uint64_t bytes; /* of the automaton */
+    uint64_t bytes; /* of the automaton and the table of masks */
     uint64_t cache_used, cache_bytes;
     uint32_t n_cached; /* masks remembered */
 };
