@@ -374,23 +374,13 @@ static int convert_output(const json_t *v, json_t *chat,
 
 static void convert_ignored(const json_t *body, struct seam_buf *ignored)
 {
-    static const char *const known[] = { "model",
-                                         "messages",
-                                         "max_tokens",
-                                         "system",
-                                         "stop_sequences",
-                                         "stream",
-                                         "temperature",
-                                         "top_p",
-                                         "top_k",
-                                         "tools",
-                                         "tool_choice",
-                                         "thinking",
-                                         "output_config",
-                                         "priority",
-                                         "timeout",
-                                         "output_format",
-                                         NULL };
+    static const char *const known[] = {
+        "model",          "messages", "max_tokens",  "system",
+        "stop_sequences", "stream",   "temperature", "top_p",
+        "top_k",          "tools",    "tool_choice", "thinking",
+        "output_config",  "priority", "timeout",     "cache_salt",
+        "output_format",  NULL
+    };
 
     seam_ignored_note(ignored, NULL, body, known);
 }
@@ -399,11 +389,12 @@ json_t *seam_anthropic_chat(const json_t *body, bool counting,
                             struct seam_buf *ignored, struct seam_api_error *e)
 {
     static const char *const same[][2] = {
-        { "model", "model" },       { "max_tokens", "max_tokens" },
-        { "stream", "stream" },     { "temperature", "temperature" },
-        { "top_p", "top_p" },       { "top_k", "top_k" },
-        { "thinking", "thinking" }, { "stop_sequences", "stop" },
-        { "priority", "priority" }, { "timeout", "timeout" },
+        { "model", "model" },           { "max_tokens", "max_tokens" },
+        { "stream", "stream" },         { "temperature", "temperature" },
+        { "top_p", "top_p" },           { "top_k", "top_k" },
+        { "thinking", "thinking" },     { "stop_sequences", "stop" },
+        { "priority", "priority" },     { "timeout", "timeout" },
+        { "cache_salt", "cache_salt" },
     };
     json_t *chat = json_object(), *messages = json_array(), *v;
     int rc = 0;

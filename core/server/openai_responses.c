@@ -265,6 +265,7 @@ static void convert_ignored(const json_t *body, struct seam_buf *ignored)
                                          "truncation",
                                          "priority",
                                          "timeout",
+                                         "cache_salt",
                                          "user",
                                          NULL };
 
@@ -286,6 +287,7 @@ json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,
         { "max_output_tokens", "max_completion_tokens" },
         { "priority", "priority" },
         { "timeout", "timeout" },
+        { "cache_salt", "cache_salt" },
         { "user", "user" },
     };
     json_t *chat = json_object(), *messages = json_array(), *v;

@@ -1,8 +1,10 @@
 /* Fields of requests: types, ranges, null and 5.0, and what has no effect. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/base/file.h"
 #include "tests/http/collect.h"
 #include "tests/http/fixture.h"
 
@@ -531,6 +533,42 @@ Test(fields, without_effect_are_listed_wherever_they_stand)
     fixture_close(&f);
 }
 
+Test(fields, that_all_routes_share_mean_the_same)
+{
+    static const char *const cases[][2] = {
+        { "/v1/messages", "{\"max_tokens\":9," HI },
+        { "/v1/responses", "{\"max_output_tokens\":9,\"input\":\"x\"" },
+        { CHAT, "{\"max_tokens\":9," HI },
+    };
+    struct fixture f;
+
+    fixture_init(&f);
+    fixture_text(&f, "</think>ok\1");
+    fixture_bind(&f, NULL, 0, ",\"any_seed\":true");
+    fixture_start(&f);
+    for (int i = 0; i < 3; i++)
+        for (int bad = 0; bad < 4; bad++) {
+            static const char *const values[][3] = {
+                { "\"s\"", "0", "60" },
+                { "\"\"", "0", "60" },
+                { "\"s\"", "\"high\"", "60" },
+                { "\"s\"", "0", "-1" },
+            };
+            struct reply r;
+            char body[512], v[256];
+
+            snprintf(body, sizeof body,
+                     "%s,\"cache_salt\":%s,\"priority\":%s,\"timeout\":%s}",
+                     cases[i][1], values[bad][0], values[bad][1],
+                     values[bad][2]);
+            client_post(f.url, cases[i][0], body, &r);
+            cr_expect_eq(r.status, bad ? 400 : 200, "%s: %s", body, r.body.p);
+            cr_expect_null(reply_header(&r, "X-Seam-Ignored", v, sizeof v));
+            reply_release(&r);
+        }
+    fixture_close(&f);
+}
+
 /* A strict tool is one on every route: its calls conform. */
 Test(fields, of_messages_bind_as_those_of_chats_do)
 {
@@ -557,6 +595,44 @@ Test(fields, of_messages_bind_as_those_of_chats_do)
     cr_expect_not_null(strstr(r.body.p, "\"text\":\"1\""), "%s", r.body.p);
     reply_release(&r);
     fixture_close(&f);
+}
+
+static char *file_text(const char *path)
+{
+    struct seam_error err;
+    char *text;
+    uint64_t n;
+
+    cr_assert_eq(seam_file_read(path, 1 << 20, &text, &n, &err), 0, "%s",
+                 err.text);
+    text = realloc(text, n + 1);
+    cr_assert_not_null(text);
+    text[n] = 0;
+    return text;
+}
+
+/* Each row of the table of fields is one of the manual's. */
+Test(fields, that_are_known_are_in_the_manual)
+{
+    char *manual = file_text(SEAM_TEST_SOURCE_DIR "/docs/api.md");
+    char *source = file_text(SEAM_TEST_SOURCE_DIR "/core/server/request.c");
+    char *p = strstr(source, "FIELDS[] = {");
+    char *end = p ? strstr(p, "\n};") : NULL;
+    unsigned n = 0;
+
+    cr_assert_not_null(end);
+    *end = 0;
+    for (; (p = strstr(p, "\n    { \"")); n++) {
+        char quoted[80];
+
+        p += 8;
+        snprintf(quoted, sizeof quoted, "`%.*s`", (int)strcspn(p, "\""), p);
+        cr_expect_not_null(strstr(manual, quoted), "%s is not in docs/api.md",
+                           quoted);
+    }
+    cr_expect_gt(n, 60);
+    free(manual);
+    free(source);
 }
 
 Test(fields, model_names_are_those_served)
