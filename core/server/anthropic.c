@@ -229,7 +229,6 @@ static int convert_messages(const json_t *list, json_t *messages,
     json_array_foreach(list, i, m)
     {
         const char *role = string_at(m, "role");
-        json_t *one = NULL;
         int rc;
 
         snprintf(where, sizeof where, "messages[%zu]", i);
@@ -245,19 +244,20 @@ static int convert_messages(const json_t *list, json_t *messages,
                 return -1;
             continue;
         }
-        if (json_is_string(content)) {
-            one = json_pack("[O]", content);
-            content = one;
-        }
-        if (!strcmp(role, "user"))
-            rc = convert_user(content, i, messages, e);
-        else if (!strcmp(role, "assistant"))
-            rc = convert_assistant(content, i, messages, e);
-        else
+        if (strcmp(role, "user") && strcmp(role, "assistant"))
             rc = seam_api_invalid(e, where,
                                   "the role must be user, assistant "
                                   "or system");
-        json_decref(one);
+        else if (json_is_string(content))
+            rc = json_array_append_new(
+                     messages,
+                     json_pack("{s:s, s:O}", "role", role, "content", content))
+                     ? seam_api_fail(e, 503, "overloaded", NULL, "no memory")
+                     : 0;
+        else if (!strcmp(role, "user"))
+            rc = convert_user(content, i, messages, e);
+        else
+            rc = convert_assistant(content, i, messages, e);
         if (rc)
             return rc;
     }
@@ -269,11 +269,12 @@ static int convert_messages(const json_t *list, json_t *messages,
 static void convert_prefill(const json_t *messages, json_t *chat)
 {
     const json_t *m = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(m, "content");
     const char *role = string_at(m, "role");
 
     if (!role || strcmp(role, "assistant") ||
         json_object_get(m, "tool_calls") ||
-        !json_array_size(json_object_get(m, "content")))
+        !(json_array_size(content) || json_string_length(content)))
         return;
     json_object_set_new(chat, "continue_final_message", json_true());
     json_object_set_new(chat, "add_generation_prompt", json_false());

@@ -359,8 +359,10 @@ static json_t *read_chat(struct seam_http *h, struct seam_converted *c)
                              &c->spelling, &e);
     if (body)
         c->chat = seam_responses_chat(body, &c->ignored, &e);
-    if (c->chat)
+    if (c->chat) {
+        json_object_del(body, "input"); /* the largest part, not repeated */
         return body;
+    }
     seam_http_fail(h, &e);
     seam_converted_release(c);
     json_decref(body);

@@ -12,7 +12,7 @@
 #include "core/base/num.h"
 
 struct seam_spelled {
-    const json_t *number;
+    json_t *number;
     const char *p; /* in the text */
     size_t n;
 };
@@ -27,7 +27,8 @@ static int spelled_order(const void *a, const void *b)
 
 void seam_spelling_release(struct seam_spelling *s)
 {
-    json_decref(s->roots);
+    for (size_t i = 0; i < s->n; i++)
+        json_decref(s->v[i].number);
     free(s->v);
     *s = (struct seam_spelling){ 0 };
 }
@@ -69,7 +70,7 @@ static bool is_plain(const json_t *number, const char *p, size_t n)
     return json_is_integer(number) && !(n == 2 && p[0] == '-' && p[1] == '0');
 }
 
-static int scan_remember(struct scan *c, const json_t *number)
+static int scan_remember(struct scan *c, json_t *number)
 {
     struct seam_spelling *s = c->s;
     const char *p;
@@ -88,12 +89,12 @@ static int scan_remember(struct scan *c, const json_t *number)
         s->v = v;
         s->cap = cap;
     }
-    s->v[s->n++] = (struct seam_spelled){ number, p, n };
+    s->v[s->n++] = (struct seam_spelled){ json_incref(number), p, n };
     return 0;
 }
 
 /* Depth is bounded by the parser. */
-static int scan_walk(struct scan *c, const json_t *v)
+static int scan_walk(struct scan *c, json_t *v)
 {
     const char *key;
     json_t *item;
@@ -110,7 +111,7 @@ static int scan_walk(struct scan *c, const json_t *v)
                 return rc;
         }
     else if (json_is_object(v))
-        json_object_foreach((json_t *)v, key, item)
+        json_object_foreach(v, key, item)
         {
             rc = scan_walk(c, item);
             if (rc)
@@ -119,21 +120,17 @@ static int scan_walk(struct scan *c, const json_t *v)
     return 0;
 }
 
-int seam_spelling_add(struct seam_spelling *s, json_t *root, const char *text,
-                      size_t n)
+int seam_spelling_add(struct seam_spelling *s, const json_t *root,
+                      const char *text, size_t n)
 {
     struct scan c = { .s = s, .p = text, .end = text + n };
     size_t before = s->n;
     int rc;
 
-    if (!s->roots)
-        s->roots = json_array();
-    if (!s->roots || json_array_append(s->roots, root))
-        return SEAM_ENOMEM;
-    rc = scan_walk(&c, root);
-    if (rc)
-        s->n = before;
-    else if (s->n != before)
+    rc = scan_walk(&c, (json_t *)root); /* only its numbers are counted up */
+    while (rc && s->n > before)
+        json_decref(s->v[--s->n].number);
+    if (!rc && s->n != before)
         qsort(s->v, s->n, sizeof *s->v, spelled_order);
     return rc;
 }
@@ -159,7 +156,7 @@ static void dump_real(double d, struct seam_buf *b)
 static void dump_number(const struct seam_spelling *s, const json_t *v,
                         struct seam_buf *b)
 {
-    struct seam_spelled key = { .number = v };
+    struct seam_spelled key = { .number = (json_t *)v };
     const struct seam_spelled *known =
         s && s->n ? bsearch(&key, s->v, s->n, sizeof key, spelled_order) : NULL;
 

@@ -16,16 +16,16 @@ struct seam_spelled;
 
 /* All zero is one that knows nothing. */
 struct seam_spelling {
-    json_t *roots; /* list: keeps the numbers alive, hence their addresses    */
-    struct seam_spelled *v; /* [n], by address; only those that would print
+    struct seam_spelled *v; /* [n], by address, which is theirs as long as
+                               they are held; only those that would print
                                otherwise                                      */
     size_t n, cap;
 };
 
 /* Remember the numbers of root, which text[0, n) was parsed to; the text must
- * live as long as *s.  0, or SEAM_ENOMEM with *s as it was but usable. */
-int seam_spelling_add(struct seam_spelling *s, json_t *root, const char *text,
-                      size_t n);
+ * live as long as *s.  0, or SEAM_ENOMEM and *s is as it was. */
+int seam_spelling_add(struct seam_spelling *s, const json_t *root,
+                      const char *text, size_t n);
 void seam_spelling_release(struct seam_spelling *s);
 
 /* v as compact JSON, NUL-terminated, for the caller to free; NULL: no memory.

@@ -218,6 +218,13 @@ static const struct field_case MESSAGES[] = {
     { "{\"role\":\"function\",\"name\":\"f\",\"content\":\"x\"}", NULL },
 };
 
+/* Of the many pairs of field and value, sanitizers take one in so many. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SHARE 11
+#else
+#define SHARE 1
+#endif
+
 /* Whatever stands in a field, it is accepted, or refused by its name. */
 Test(fields, of_any_type_are_accepted_or_named)
 {
@@ -311,6 +318,7 @@ Test(fields, of_any_type_are_accepted_or_named)
         { "/v1/completions", "\"prompt\":\"x\"" },
     };
     struct fixture f;
+    size_t at = 0;
 
     fixture_open(&f, "</think>ok\1");
     for (int b = 0; b < 2; b++)
@@ -320,6 +328,8 @@ Test(fields, of_any_type_are_accepted_or_named)
                 char body[512];
                 struct reply r;
 
+                if (at++ % SHARE)
+                    continue;
                 /* What the body cannot do without may come twice here. */
                 if (!strcmp(names[i], "messages") ||
                     !strcmp(names[i], "prompt"))
