@@ -52,7 +52,7 @@ static const char *const KIND[] = { "stream", "plain", "leave", "slow",
 
 enum outcome {
     DONE = 0,
-    REFUSED = 1, /* 429, or 503 overloaded, with Retry-After */
+    REFUSED = 1, /* 429 or 503 with Retry-After; its own deadline */
     LEFT = 2,
     WRONG = 3,
     N_OUTCOMES = 4
@@ -70,7 +70,9 @@ struct conn {
     struct seam_buf in; /* not used yet */
     uint64_t began_ns, last_ns, wake_ns;
     unsigned events, leave_after, retry_s;
-    bool done; /* [DONE] came */
+    bool patient; /* has a low priority, and therefore a deadline */
+    bool late;    /* which has passed */
+    bool done;    /* [DONE] came */
 };
 
 /* What was measured, grown as needed. */
@@ -281,8 +283,9 @@ static void write_request(struct load *l, struct conn *c, unsigned n_prompt,
         seam_buf_fmt(&body, "%s%u", i ? "," : "", (from + 7 * i) % VOCAB);
     seam_buf_fmt(&body,
                  "],\"max_tokens\":%u,\"ignore_eos\":true,\"seed\":%u,"
-                 "\"user\":\"u%u\",\"priority\":%u,\"stream\":%s}",
-                 n_out, draw(l, 1000), draw(l, 8), draw(l, 20) ? 0 : 1,
+                 "\"user\":\"u%u\",%s\"stream\":%s}",
+                 n_out, draw(l, 1000), draw(l, 8),
+                 c->patient ? "\"priority\":1,\"timeout\":30," : "",
                  c->kind == PLAIN ? "false" : "true");
     seam_buf_fmt(&c->out,
                  "POST /v1/completions HTTP/1.1\r\nHost: load\r\n"
@@ -340,7 +343,10 @@ static void conn_begin(struct load *l, struct conn *c)
     seam_buf_clear(&c->out);
     seam_buf_clear(&c->in);
     c->out_at = 0;
-    c->head = c->done = false;
+    c->head = c->done = c->late = false;
+    /* What can wait waits for ever under such a load, were it not for its
+     * deadline: priorities are strict. */
+    c->patient = c->kind != PROBE && !draw(l, 20);
     c->status = 0;
     c->length = -1;
     c->events = 0;
@@ -416,8 +422,10 @@ static bool conn_event(struct load *l, struct conn *c, const char *p)
         c->done = true;
         return true;
     }
-    if (strstr(p, "\"error\""))
-        return false;
+    if (!strncmp(p, "data: {\"error\":", 15)) {
+        c->late = c->patient && strstr(p, "deadline_exceeded");
+        return c->late;
+    }
     if (!text || text[8] == '"')
         return true;
     c->events++;
@@ -452,7 +460,8 @@ static bool conn_read(struct load *l, struct conn *c, bool eof)
         return true;
     }
     if (c->length >= 0) { /* a whole body */
-        bool refused = c->retry_s && (c->status == 429 || c->status == 503);
+        bool refused = (c->retry_s && (c->status == 429 || c->status == 503)) ||
+                       (c->patient && c->status == 504);
 
         if (c->in.n < (size_t)c->length && !eof)
             return false;
@@ -477,7 +486,7 @@ static bool conn_read(struct load *l, struct conn *c, bool eof)
     }
     if (!eof)
         return false;
-    conn_over(l, c, c->done ? DONE : WRONG);
+    conn_over(l, c, !c->done ? WRONG : c->late ? REFUSED : DONE);
     return true;
 }
 
