@@ -12,6 +12,7 @@
 #include "core/cli/notify.h"
 #include "core/cli/progress.h"
 #include "core/engine/engine.h"
+#include "core/engine/reload.h"
 #include "core/server/server.h"
 
 /* How long the engine may take to end its step after everything was cancelled.
@@ -95,12 +96,61 @@ static void serve_give_up(struct seam_engine *e, const struct seam_config *c,
     abort();
 }
 
+/* What SIGHUP began. */
+struct reload {
+    const struct seam_cli_opts *o;
+    struct seam_swap *swap; /* NULL: nothing is under way */
+    bool again;             /* another came meanwhile */
+};
+
+/* Read the configuration again, as at the start. */
+static void serve_reload(struct seam_engine *e, const struct seam_log *log,
+                         struct reload *r)
+{
+    struct seam_source *source = calloc(1, sizeof *source);
+    struct seam_log unused;
+    struct seam_error err;
+    int rc = source ? seam_cli_load(r->o, &source->config, &unused, &err)
+                    : seam_fail(&err, SEAM_ENOMEM, "out of memory");
+
+    if (rc) {
+        free(source);
+    } else {
+        snprintf(source->origin, sizeof source->origin, "file");
+        rc = seam_reload_start(e, source, &r->swap, &err);
+    }
+    if (rc < 0)
+        seam_log(log, SEAM_LOG_ERROR, "server",
+                 "SIGHUP: nothing is changed: %s", err.text);
+    else
+        seam_log(log, SEAM_LOG_INFO, "server", "SIGHUP: %s",
+                 rc ? "no plugin differs" : "swapping the plugins that differ");
+}
+
+/* Begin what was asked for, or see how far it is. */
+static void serve_reloading(struct seam_engine *e, const struct seam_log *log,
+                            struct reload *r, bool asked)
+{
+    struct seam_swap_report report;
+    struct seam_error err; /* the engine has logged it */
+
+    if (r->swap && seam_swap_wait(r->swap, 0, &report, &err) <= 0) {
+        seam_swap_free(r->swap);
+        r->swap = NULL;
+    }
+    r->again |= asked;
+    if (r->again && !r->swap && seam_engine_state(e) == SEAM_ENGINE_READY) {
+        r->again = false;
+        serve_reload(e, log, r);
+    }
+}
+
 /* Until a signal, or until the engine fails.  Returns the signal, 0 for failed;
  * *err then says why. */
 static int serve_wait(struct seam_engine *e, const struct seam_config *c,
                       const struct seam_log *log, const char *url,
                       const sigset_t *set, struct seam_notify *notify,
-                      struct seam_error *err)
+                      struct reload *reload, struct seam_error *err)
 {
     uint64_t start = seam_now_ns();
     bool said_ready = false, stalled = false;
@@ -109,8 +159,9 @@ static int serve_wait(struct seam_engine *e, const struct seam_config *c,
         enum seam_engine_state state = seam_engine_wait_loaded(e, 0, err);
         int sig = serve_poll(set, POLL_MS);
 
-        if (sig)
+        if (sig && sig != SIGHUP)
             return sig;
+        serve_reloading(e, log, reload, sig == SIGHUP);
         if (state == SEAM_ENGINE_FAILED)
             return 0;
         stalled = serve_watch(e, log, stalled);
@@ -149,8 +200,9 @@ static void serve_drain(struct seam_server *s, struct seam_engine *e,
 }
 
 static int serve(const struct seam_config *c, const struct seam_log *log,
-                 struct seam_notify *notify)
+                 const struct seam_cli_opts *o, struct seam_notify *notify)
 {
+    struct reload reload = { .o = o };
     struct seam_progress progress;
     struct seam_engine_opts eo = {
         .config = c,
@@ -172,6 +224,7 @@ static int serve(const struct seam_config *c, const struct seam_log *log,
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     seam_progress_init(&progress, log);
 
@@ -188,8 +241,8 @@ static int serve(const struct seam_config *c, const struct seam_log *log,
     seam_log(log, SEAM_LOG_INFO, "server", "listening on %s",
              seam_server_url(server));
     seam_notify_send(notify, "STATUS=loading");
-    sig =
-        serve_wait(engine, c, log, seam_server_url(server), &set, notify, &err);
+    sig = serve_wait(engine, c, log, seam_server_url(server), &set, notify,
+                     &reload, &err);
     serve_arm_exit();
     seam_notify_send(notify, "STOPPING=1\nSTATUS=draining");
     if (sig) {
@@ -206,6 +259,7 @@ out:
     if (engine)
         seam_engine_stop(engine);
     seam_server_stop(server);
+    seam_swap_free(reload.swap);
     seam_engine_free(engine);
     alarm(0);
     if (!rc)
@@ -244,7 +298,7 @@ int seam_cli_serve(int argc, char **argv)
         seam_buf_release(&text);
     } else if (!rc) {
         rc = seam_notify_open(&notify, &err) ? seam_cli_fail(&err)
-                                             : serve(&c, &log, &notify);
+                                             : serve(&c, &log, &o, &notify);
         seam_notify_close(&notify);
     }
     seam_config_release(&c);

@@ -1064,6 +1064,62 @@ struct seam_cfg *seam_config_plugin_cfg(const struct seam_config *c,
     return seam_cfg_new_from(p->config, &source, log);
 }
 
+/* ---- Comparing ----------------------------------------------------------- */
+
+static bool config_same_text(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool config_same(const struct seam_config *a,
+                        const struct seam_config *b,
+                        const struct seam_setting *s)
+{
+    const void *x = config_member(a, s), *y = config_member(b, s);
+    const struct seam_strings *v = x, *w = y;
+
+    switch (s->type) {
+    case SEAM_SETTING_BOOL:
+        return *(const bool *)x == *(const bool *)y;
+    case SEAM_SETTING_INT:
+        return *(const int64_t *)x == *(const int64_t *)y;
+    case SEAM_SETTING_STRING:
+    case SEAM_SETTING_CHOICE:
+        return config_same_text(*(char *const *)x, *(char *const *)y);
+    case SEAM_SETTING_STRINGS:
+        if (v->n != w->n)
+            return false;
+        for (size_t i = 0; i < v->n; i++)
+            if (strcmp(v->v[i], w->v[i]) != 0)
+                return false;
+        return true;
+    case SEAM_SETTING_OBJECT:
+        break;
+    }
+    /* jansson compares NULLs as different. */
+    return *(json_t *const *)x == *(json_t *const *)y ||
+           json_equal(*(json_t *const *)x, *(json_t *const *)y);
+}
+
+void seam_config_changed(const struct seam_config *a,
+                         const struct seam_config *b,
+                         void (*fn)(void *ctx, const char *key), void *ctx)
+{
+    for (const struct seam_setting *s = seam_settings; s->key; s++)
+        if (strncmp(s->key, "plugins.", 8) != 0 && !config_same(a, b, s))
+            fn(ctx, s->key);
+}
+
+bool seam_config_same_plugin(const struct seam_plugin_entry_config *a,
+                             const struct seam_plugin_entry_config *b)
+{
+    return config_same_text(a->name, b->name) &&
+           config_same_text(a->file, b->file) &&
+           config_same_text(a->sha256, b->sha256) &&
+           a->unpinned == b->unpinned &&
+           (a->config == b->config || json_equal(a->config, b->config));
+}
+
 /* ---- Showing ------------------------------------------------------------- */
 
 /* The effective value, NULL when out of memory. */

@@ -141,6 +141,15 @@ struct seam_cfg *seam_config_plugin_cfg(const struct seam_config *c,
                                         enum seam_role role,
                                         const struct seam_log *log);
 
+/* Tell fn the key of each setting in which b differs from a, but for those
+ * below "plugins.". */
+void seam_config_changed(const struct seam_config *a,
+                         const struct seam_config *b,
+                         void (*fn)(void *ctx, const char *key), void *ctx);
+/* Whether two entries ask for the same. */
+bool seam_config_same_plugin(const struct seam_plugin_entry_config *a,
+                             const struct seam_plugin_entry_config *b);
+
 /* Every effective value with its origin ("default", "file conf/x.json:12",
  * "env SEAM_LOG_LEVEL", "flag --listen"), keys in table order; secrets as
  * "(set)".  As lines "key = value   # origin". */

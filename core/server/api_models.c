@@ -1,4 +1,4 @@
-/* GET /v1/models, /version, /v1/config and /. */
+/* GET /v1/models, /version and /. */
 #include <stdio.h>
 #include <string.h>
 
@@ -87,9 +87,4 @@ void seam_api_load(struct seam_http *h)
     seam_http_json(h, 200,
                    json_pack("{s:I}", "server_load",
                              (json_int_t)(e ? seam_engine_active(e) : 0)));
-}
-
-void seam_api_config(struct seam_http *h)
-{
-    seam_http_json(h, 200, seam_config_json(h->s->config));
 }

@@ -38,6 +38,8 @@ static const struct route ROUTES[] = {
     { "/version",             seam_api_version, NULL, 0 },
     { "/load",                seam_api_load, NULL, 0 },
     { "/config",              seam_api_config, NULL, ROUTE_ADMIN },
+    { "/admin/plugins",       seam_api_plugins, seam_api_swap,
+                              ROUTE_ADMIN | ROUTE_READY },
     { "/models",              seam_api_models, NULL, ROUTE_READY },
     { "/models/",             seam_api_model, NULL,
                               ROUTE_READY | ROUTE_PREFIX },
@@ -60,8 +62,8 @@ static const struct route ROUTES[] = {
 _Static_assert(N_ROUTES < SEAM_N_ROUTES, "SEAM_N_ROUTES");
 
 static const int CODES[SEAM_N_CODES] = { 200, 204, 400, 401, 403, 404, 405,
-                                         408, 413, 415, 417, 429, 431, 499,
-                                         500, 501, 503, 504, 505 };
+                                         408, 409, 413, 415, 417, 429, 431,
+                                         499, 500, 501, 503, 504, 505 };
 
 const char *seam_route_label(uint32_t route)
 {

@@ -182,6 +182,21 @@ static void metrics_disk(struct metrics *m, const struct seam_disk_stats *s)
                 "Files found damaged, and removed.", (double)s->n_damaged);
 }
 
+static void metrics_swaps(struct metrics *m, struct seam_stats *s)
+{
+    metrics_head(m, "seam_plugin_swaps_total", "counter",
+                 "Plugins replaced at run time, or not.");
+    for (int r = 0; r < SEAM_N_ROLES; r++)
+        seam_buf_fmt(&m->out,
+                     "seam_plugin_swaps_total{role=\"%s\",result=\"ok\"} %llu\n"
+                     "seam_plugin_swaps_total{role=\"%s\",result=\"refused\"} "
+                     "%llu\n",
+                     seam_role_name[r],
+                     (unsigned long long)load64(&s->swaps_ok[r]),
+                     seam_role_name[r],
+                     (unsigned long long)load64(&s->swaps_refused[r]));
+}
+
 static void metrics_process(struct metrics *m)
 {
     long pages = 0, skip = 0;
@@ -260,6 +275,7 @@ void seam_api_metrics(struct seam_http *h)
     if (e)
         seam_engine_disk_stats(e, &disk);
     metrics_disk(&m, &disk);
+    metrics_swaps(&m, e ? seam_engine_stats(e) : &none);
     metrics_http(&m, h->s);
     metrics_process(&m);
     seam_http_reply(h, 200, "text/plain; version=0.0.4; charset=utf-8",

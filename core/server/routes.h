@@ -17,6 +17,8 @@ void seam_api_template(struct seam_http *h);
 void seam_api_models(struct seam_http *h);
 void seam_api_model(struct seam_http *h);
 void seam_api_config(struct seam_http *h);
+void seam_api_plugins(struct seam_http *h);
+void seam_api_swap(struct seam_http *h);
 void seam_api_version(struct seam_http *h);
 void seam_api_root(struct seam_http *h);
 void seam_api_load(struct seam_http *h);
