@@ -452,6 +452,9 @@ Test(sparse_mla, equals_the_oracle)
           .v = 40,
           .store = TH_BF16 },
         { .seed = 8, .store = TH_FP8 },
+        { .seed = 9, .heads = 8, .kv_lora = 32, .index_heads = 33 },
+        { .seed = 10, .heads = 20, .kv_lora = 96, .topk = 80 },
+        { .seed = 11, .heads = 49, .kv_lora = 64, .d = 40, .index_heads = 64 },
     };
 
     all_oracles("sparse_mla", WORLD_MLA, w, sizeof w / sizeof *w);
@@ -558,6 +561,8 @@ Test(sparse_mla, shares_the_spans_of_a_long_selection)
 {
     EACH_ISA(isa)
     {
+        if (isa >= FIRST_INTEGER)
+            continue;
         long_selection(isa, "", isa ? 0 : 1e-4);
         long_selection(isa, ", \"kv_dtype\": \"bf16\"", 0);
     }
