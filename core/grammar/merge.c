@@ -98,6 +98,7 @@ static const struct keyword keywords[] = {
     { "exclusiveMinimum", NUMBER, false, G_TYPE_NUMBER },
     { "exclusiveMaximum", NUMBER, false, G_TYPE_NUMBER },
     { "multipleOf", NUMBER, false, G_TYPE_NUMBER },
+    { "propertyNames", SCHEMA, true, 0 }, /* only where it says nothing */
     { "$defs", SCHEMAS_BY_NAME, true, 0 },
     { "definitions", SCHEMAS_BY_NAME, true, 0 },
     { "title", ANY_VALUE, true, 0 },
@@ -252,6 +253,17 @@ static const char *value_wrong(const struct keyword *k, const json_t *v)
     }
 }
 
+/* Does every name conform?  So it does to {"type": "string"}, which generators
+ * of schemas write for maps. */
+static bool is_any_name(const json_t *v)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+
+    return json_is_true(v) ||
+           (json_is_object(v) &&
+            json_object_size(v) == (type && !strcmp(type, "string")));
+}
+
 int g_schema_check(struct g_schema *s, const json_t *v, const struct g_place *p)
 {
     const char *key, *wrong;
@@ -271,6 +283,9 @@ int g_schema_check(struct g_schema *s, const json_t *v, const struct g_place *p)
         if (!strcmp(key, "$id") && v != s->root)
             return g_fail_place(s->b, p, key,
                                 "not supported except in the outermost schema");
+        if (!strcmp(key, "propertyNames") && !is_any_name(x))
+            return g_fail_place(s->b, p, key,
+                                "not supported where it restricts names");
         if (!strcmp(key, "uniqueItems") && json_is_true(x))
             return g_fail_place(s->b, p, key, "true is not supported");
     }

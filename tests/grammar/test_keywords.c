@@ -50,6 +50,10 @@ static const struct {
       "{\"z\":null}", "{\"z\":1}" },
     { "propertyNames", REFUSED, "\"propertyNames\":{\"maxLength\":3}", NULL,
       NULL },
+    { "propertyNames", HOLDS,
+      "\"type\":\"object\",\"propertyNames\":{\"type\":\"string\"},"
+      "\"additionalProperties\":{\"type\":\"null\"}",
+      "{\"z\":null}", "{\"z\":1}" },
     { "unevaluatedItems", REFUSED, "\"unevaluatedItems\":false", NULL, NULL },
     { "unevaluatedProperties", REFUSED, "\"unevaluatedProperties\":false", NULL,
       NULL },

@@ -336,7 +336,7 @@ export const families = [...byType, ...byValue, ...byInteger, ...byNumber,
 const at = (path) => `schema${path}`;
 const inA = (schema) => ({ type: "object", properties: { a: schema } });
 export const refused = [
-    ...["not", "if", "then", "else", "patternProperties", "propertyNames",
+    ...["not", "if", "then", "else", "patternProperties",
         "dependentRequired", "dependentSchemas", "contains", "minContains",
         "unevaluatedProperties", "unevaluatedItems", "minProperties",
         "contentEncoding", "$anchor", "$dynamicRef", "nullable", "x-anything",
