@@ -505,6 +505,37 @@ static void weight_store(struct th_weight *w, enum th_store store,
         }
         break;
     }
+    case TH_I8: {
+        uint64_t g = 32, ng = cols / g;
+        float *scale = malloc(rows * ng * sizeof *scale + 1);
+
+        ck_own(cols % g == 0, "%s: rows of %llu for I8", w->name,
+               (unsigned long long)cols);
+        elem = 1;
+        t->dtype = SEAM_I8;
+        t->quant = SEAM_Q_GROUP;
+        t->scale_dtype = SEAM_F32;
+        t->group_rows = 1;
+        t->group_cols = (uint32_t)g;
+        w->data = malloc(n + 1);
+        for (uint64_t i = 0; i < n; i += g) {
+            double big = 1e-3;
+
+            for (uint64_t j = i; j < i + g; j++)
+                big = fmax(big, fabs(w->value[j]));
+            scale[i / g] = (float)(big / 127);
+            for (uint64_t j = i; j < i + g; j++) {
+                long c = lround(w->value[j] / scale[i / g]);
+
+                c = c < -127 ? -127 : c > 127 ? 127 : c;
+                ((int8_t *)w->data)[j] = (int8_t)c;
+                w->value[j] = scale[i / g] * (double)c;
+            }
+        }
+        w->scale = scale;
+        t->scale = scale;
+        break;
+    }
     case TH_GPTQ: {
         uint64_t g = 32, ng = cols / g;
         uint32_t *q = calloc(cols / 8 * rows + 1, 4);
@@ -562,6 +593,8 @@ static uint64_t scale_bytes(const struct seam_tensor *t)
 
     if (t->quant == SEAM_Q_GPTQ)
         return cols / t->group_cols * rows * 2;
+    if (t->dtype == SEAM_I8)
+        return cols / t->group_cols * rows * 4;
     return (rows + 127) / 128 * ((cols + 127) / 128) * 4;
 }
 

@@ -88,6 +88,7 @@ enum th_store {
     TH_FP8 = 4,  /* F8E4M3, f32 scale per 128 x 128                           */
     TH_GPTQ = 5, /* int4, signed f16 scale per 32 inputs; n_in % 32 == 0,
                     n_out % 8 == 0, random zero points                        */
+    TH_I8 = 6,   /* f32 scale per 32 inputs of a row; n_in % 32 == 0          */
 };
 
 /* A random weight under `name` (as plugins ask for it): mean + amp * normal,

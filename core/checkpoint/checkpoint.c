@@ -1,6 +1,7 @@
 /* Opening: everything that can be known without reading weights is known before
  * seam_checkpoint_open returns, and the order is cheap first: config, index,
  * presence of the files, headers, and last what the model needs. */
+#include "core/checkpoint/dense.h"
 #include "core/checkpoint/impl.h"
 
 #include <errno.h>
@@ -452,6 +453,7 @@ void seam_checkpoint_close(struct seam_checkpoint *c)
     free(c->entry);
     keep_free(c->files);
     keep_free(c->zeros);
+    seam_dense_release(c);
     json_decref(c->root);
     free(c->dir);
     free(c);

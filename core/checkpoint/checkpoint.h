@@ -44,6 +44,24 @@ const struct seam_st_tensor *seam_checkpoint_find(
     const struct seam_checkpoint *c, const char *name,
     const unsigned char **data);
 
+/* Run fn(arg, i, worker) for i in [0, n) and wait. */
+typedef void seam_parallel(void *ctx, uint32_t n, seam_task *fn, void *arg);
+
+/* From now on 16-bit linear layers asked for by module name become int8 or int4
+ * in memory of the checkpoint's own, each once, with the help of parallel:
+ * form is "bf16" (as they are stored, also before the first call), "int8" or
+ * "int4".  Which layers, and at most what: core/checkpoint/dense.c.  [control] */
+void seam_checkpoint_quantise(struct seam_checkpoint *c, const char *form,
+                              seam_parallel *parallel, void *ctx);
+/* What that made so far. */
+struct seam_checkpoint_dense {
+    uint64_t n_i8, n_i4;          /* layers                                   */
+    uint64_t stored_bytes, bytes; /* before and after                         */
+    uint64_t ns;                  /* time it took                             */
+};
+void seam_checkpoint_dense(const struct seam_checkpoint *c,
+                           struct seam_checkpoint_dense *out);
+
 /* seam_host.weight for MEM_HOST: resolves "@embed", "@head", "@norm" and
  * "@layer.L.REST", module names (NAME.weight, with NAME.weight_scale_inv as
  * Q_GROUP of 128 x 128, or NAME.qweight/.qzeros/.scales as Q_GPTQ) and full

@@ -23,6 +23,8 @@ struct seam_entry {
     bool used; /* the model has a place for it */
 };
 
+struct seam_dense;
+
 /* Memory handed out until the checkpoint is closed. */
 struct seam_keep {
     struct seam_keep *next;
@@ -44,6 +46,13 @@ struct seam_checkpoint {
     struct seam_keep *files; /* side files */
     struct seam_keep *zeros; /* arrays of v1 zero points */
     bool warned_zero;
+
+    /* Quantised linear layers, see dense.h. */
+    uint32_t dense_form;      /* enum seam_dense_form */
+    struct seam_dense *dense; /* [n], or NULL; p NULL: not made */
+    seam_parallel *parallel;
+    void *parallel_ctx;
+    struct seam_checkpoint_dense made;
 };
 
 /* Index of the entry called name, or -1. */

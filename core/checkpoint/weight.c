@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "core/base/num.h"
+#include "core/checkpoint/dense.h"
 #include "core/checkpoint/inventory.h"
 #include "core/checkpoint/jscan.h"
 
@@ -369,6 +371,67 @@ static int weight_name(const struct seam_checkpoint *c, const char *name,
     return 0;
 }
 
+/* ---- Quantised on request ------------------------------------------------ */
+
+void seam_checkpoint_quantise(struct seam_checkpoint *c, const char *form,
+                              seam_parallel *parallel, void *ctx)
+{
+    c->dense_form = !strcmp(form, "int8")   ? SEAM_DENSE_I8
+                    : !strcmp(form, "int4") ? SEAM_DENSE_I4
+                                            : SEAM_DENSE_STORED;
+    c->parallel = parallel;
+    c->parallel_ctx = ctx;
+}
+
+void seam_checkpoint_dense(const struct seam_checkpoint *c,
+                           struct seam_checkpoint_dense *out)
+{
+    *out = c->made;
+}
+
+/* The linear layer `name` of entry i, which *t describes as it is stored. */
+static int weight_dense(struct seam_checkpoint *c, const char *name, int64_t i,
+                        struct seam_tensor *t, struct seam_error *err)
+{
+    enum seam_dense_form form = SEAM_DENSE_STORED;
+    struct seam_dense *d;
+    uint64_t start;
+    int rc = 0;
+
+    if (c->dense_form && t->rank == 2 && t->quant == SEAM_Q_NONE &&
+        seam_is_float(t->dtype))
+        form = seam_dense_form_of(name, t->shape[0], t->shape[1],
+                                  (enum seam_dense_form)c->dense_form);
+    if (!form)
+        return 0;
+    if (!c->dense)
+        c->dense = calloc(c->n, sizeof *c->dense);
+    if (!c->dense)
+        return seam_fail(err, SEAM_ENOMEM, "out of memory");
+    d = &c->dense[i];
+    if (!d->p) {
+        start = seam_now_ns();
+        rc = seam_dense_make(d, t, form, c->parallel, c->parallel_ctx, err);
+        c->made.ns += seam_now_ns() - start;
+        if (rc)
+            return rc;
+        c->made.n_i8 += form == SEAM_DENSE_I8;
+        c->made.n_i4 += form == SEAM_DENSE_I4;
+        c->made.bytes += d->bytes;
+        c->made.stored_bytes += t->bytes;
+    }
+    *t = d->t;
+    return 0;
+}
+
+void seam_dense_release(struct seam_checkpoint *c)
+{
+    for (uint32_t i = 0; c->dense && i < c->n; i++)
+        free(c->dense[i].p);
+    free(c->dense);
+    c->dense = NULL;
+}
+
 int seam_checkpoint_weight(struct seam_checkpoint *c, const char *name,
                            struct seam_tensor *out, struct seam_error *err)
 {
@@ -386,7 +449,9 @@ int seam_checkpoint_weight(struct seam_checkpoint *c, const char *name,
         return weight_gptq(c, full, i, out, err);
     i = weight_entry(c, full, ".weight");
     if (i >= 0)
-        return weight_stored(c, i, out, err);
+        rc = weight_stored(c, i, out, err);
+    if (i >= 0)
+        return rc ? rc : weight_dense(c, full, i, out, err);
     return seam_fail(err, SEAM_ENOENT,
                      "%s: no tensor \"%.*s\", with or "
                      "without .weight or .qweight",

@@ -62,6 +62,9 @@ struct seam_config {
         int64_t max_context;  /* tokens of one sequence; 0: the model's       */
     } model;
     struct {
+        char *dense; /* "bf16" (as stored), "int8", "int4"                    */
+    } weights;
+    struct {
         char *listen; /* "127.0.0.1:8080", "[::1]:0", ...             */
         struct seam_strings api_keys;
         char *admin_key;

@@ -26,6 +26,7 @@ const uint16_t seam_role_kind[SEAM_N_ROLES] = {
 static const char *const choices_metrics[] = { "auto", "yes", "no", NULL };
 static const char *const choices_reasoning[] = { "reasoning_content",
                                                  "reasoning", "both", NULL };
+static const char *const choices_dense[] = { "bf16", "int8", "int4", NULL };
 static const char *const choices_level[] = { "debug", "info", "warn", "error",
                                              NULL };
 static const char *const choices_format[] = { "text", "json", NULL };
@@ -96,6 +97,11 @@ S("model.accept_any_name", BOOL(model.accept_any_name, "false"), \
 S("model.max_context", INT(model.max_context, "0", 0, INT32_MAX), \
   .flag = "--max-context", \
   .help = "tokens of one sequence; 0: as many as the model was made for")
+
+#define SETTINGS_WEIGHTS(S) \
+S("weights.dense", CHOICE(weights.dense, "bf16", choices_dense), \
+  .help = "16-bit linear layers other than experts: as they are stored, or " \
+          "quantised while loading")
 
 #define SETTINGS_SERVER(S) \
 S("server.listen", STRING(server.listen), .preset = "127.0.0.1:8080", \
@@ -225,7 +231,7 @@ S("plugins." role ".config", .type = SEAM_SETTING_OBJECT, \
   .help = "settings of the plugin itself; its documentation lists them")
 
 #define SETTINGS(S) \
-    SETTINGS_MODEL(S) SETTINGS_SERVER(S) SETTINGS_ENGINE(S) \
+    SETTINGS_MODEL(S) SETTINGS_WEIGHTS(S) SETTINGS_SERVER(S) SETTINGS_ENGINE(S) \
     SETTINGS_PLUGIN(S, "backend", SEAM_ROLE_BACKEND) \
     SETTINGS_PLUGIN(S, "linear_attention", SEAM_ROLE_LINEAR) \
     SETTINGS_PLUGIN(S, "sparse_attention", SEAM_ROLE_SPARSE) \
@@ -239,6 +245,7 @@ S("plugins." role ".config", .type = SEAM_SETTING_OBJECT, \
 const struct seam_setting seam_settings[] = { SETTINGS(AS_SETTING){ 0 } };
 const char *const seam_setting_keys[] = { SETTINGS(AS_KEY) NULL };
 const char *const seam_setting_paths[] = { SETTINGS(AS_KEY) "model",
+                                           "weights",
                                            "server",
                                            "engine",
                                            "log",

@@ -108,6 +108,8 @@ static inline float weights_elem(const void *p, uint16_t dtype, uint64_t i)
         return weights_bf16(h);
     case SEAM_F8E4M3:
         return weights_f8e4m3(b[i]);
+    case SEAM_I8:
+        return (int8_t)b[i];
     case SEAM_E8M0: /* 2^(b - 127), 255 is NaN */
         return b[i] == 255 ? NAN : ldexpf(1.0f, (int)b[i] - 127);
     default:
@@ -126,6 +128,7 @@ static inline uint64_t weights_elem_bytes(uint16_t dtype)
         return 2;
     case SEAM_F8E4M3:
     case SEAM_E8M0:
+    case SEAM_I8:
         return 1;
     default:
         return 0;
@@ -184,7 +187,8 @@ static inline int weights_check(const struct seam_tensor *t, uint64_t n_out,
     case SEAM_Q_NONE:
     case SEAM_Q_GROUP:
         need = weights_elem_bytes(t->dtype);
-        if (!need || (t->quant == SEAM_Q_GROUP &&
+        if (!need || (t->quant == SEAM_Q_NONE && t->dtype == SEAM_I8) ||
+            (t->quant == SEAM_Q_GROUP &&
                       (!t->scale || t->zero || !t->group_rows ||
                        !t->group_cols || !weights_elem_bytes(t->scale_dtype))))
             break;
@@ -217,7 +221,7 @@ static inline int weights_check(const struct seam_tensor *t, uint64_t n_out,
     }
     snprintf(why, cap,
              "found dtype %u with quantisation %u, expected F32, F16, "
-             "BF16, F8E4M3 or GPTQ int4",
+             "BF16, F8E4M3, I8 in groups or GPTQ int4",
              t->dtype, t->quant);
     return SEAM_ENOTSUP;
 }

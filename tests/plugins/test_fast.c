@@ -39,8 +39,16 @@ static bool runs(uint32_t isa)
 /* The last two add products of integer weights to the third, no more. */
 static bool matters(uint32_t isa, const struct world *w)
 {
-    return isa < FIRST_INTEGER || w->store == TH_GPTQ ||
-           w->expert_store == TH_GPTQ;
+    return isa < FIRST_INTEGER || w->store == TH_GPTQ || w->store == TH_I8 ||
+           w->expert_store == TH_GPTQ || w->expert_store == TH_I8;
+}
+
+/* Beside int8 they round activations to 16 bits of the largest of a group. */
+static double limit_of(uint32_t isa, const struct world *w)
+{
+    bool i8 = w->store == TH_I8 || w->expert_store == TH_I8;
+
+    return isa >= FIRST_INTEGER && i8 ? 3e-4 : 2e-5;
 }
 
 static uint32_t best(void)
@@ -110,6 +118,7 @@ static void all_oracles(const char *plugin, enum world_kind kind,
             struct world one = w[i];
             struct check c = check_of(plugin, &one, kind, config(isa, ""));
 
+            c.limit = limit_of(isa, &w[i]);
             answer.real = c.oracle;
             c.oracle = remembered;
             check_oracle(&c);
@@ -306,6 +315,7 @@ Test(kda, equals_the_oracle)
         { .seed = 5, .d = 136, .kda_heads = 2, .kda_dim = 128 },
         { .seed = 6, .d = 65, .kda_heads = 3, .kda_dim = 67 },
         { .seed = 7, .d = 64, .kda_heads = 8, .kda_dim = 32, .store = TH_GPTQ },
+        { .seed = 9, .d = 96, .kda_heads = 4, .kda_dim = 32, .store = TH_I8 },
         { .seed = 8,
           .d = 300,
           .kda_heads = 1,
@@ -455,6 +465,15 @@ Test(sparse_mla, equals_the_oracle)
         { .seed = 9, .heads = 8, .kv_lora = 32, .index_heads = 33 },
         { .seed = 10, .heads = 20, .kv_lora = 96, .topk = 80 },
         { .seed = 11, .heads = 49, .kv_lora = 64, .d = 40, .index_heads = 64 },
+        { .seed = 12,
+          .d = 64,
+          .heads = 2,
+          .q_lora = 64,
+          .kv_lora = 96,
+          .nope = 32,
+          .v = 32,
+          .index_dim = 32,
+          .store = TH_I8 },
     };
 
     all_oracles("sparse_mla", WORLD_MLA, w, sizeof w / sizeof *w);
@@ -748,6 +767,7 @@ Test(moe_resident, equals_the_oracle)
         { .seed = 9, .top_k = 1, .limit = 100 },
         { .seed = 10, .d = 160, .ff = 160, .expert_store = TH_GPTQ },
         { .seed = 11, .d = 136, .ff = 132, .expert_store = TH_BF16 },
+        { .seed = 13, .d = 96, .ff = 160, .expert_store = TH_I8 },
         { .seed = 12, .d = 96, .ff = 128, .top_k = 8, .expert_store = TH_GPTQ },
     };
 

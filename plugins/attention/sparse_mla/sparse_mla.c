@@ -984,7 +984,7 @@ static int split_kv_b(struct layer *l, const struct mla *m,
     l->half = plug_zalloc(host, 2 * (uint64_t)m->heads, sizeof *l->half);
     if (!l->half)
         return plug_fail(err, SEAM_ENOMEM, "sparse_mla: out of memory");
-    if (!kern_mat_plain(&w)) {
+    if (!kern_mat_across(&w)) {
         rc = plug_weight(host, c->model, layer, "self_attn.kv_b_proj", w.n, w.k,
                          &t, err);
         if (rc)

@@ -144,6 +144,8 @@ struct kern_form kern_form(const struct kern *k, const struct kern_mat *w)
 
     if (fits && w->dtype == SEAM_I4)
         f.kind = KERN_NIBBLES;
+    if (fits && w->dtype == SEAM_I8 && w->group_rows == 1)
+        f.kind = KERN_BYTES;
     return f;
 }
 
@@ -157,6 +159,12 @@ bool kern_mat_plain(const struct kern_mat *m)
 {
     return !m->scale_dtype && (m->dtype == SEAM_F32 || m->dtype == SEAM_F16 ||
                                m->dtype == SEAM_BF16);
+}
+
+bool kern_mat_across(const struct kern_mat *m)
+{
+    return kern_mat_plain(m) ||
+           (m->dtype == SEAM_I8 && m->group_rows == 1 && m->scale_dtype);
 }
 
 int kern_weight(const struct seam_host *h, const struct seam_model *m,
@@ -197,7 +205,7 @@ int kern_vector(const struct seam_host *h, const struct seam_model *m,
 /* ---- Tasks --------------------------------------------------------------- */
 
 /* Packed inputs of one pass; jobs with the same input share one. */
-enum { PACKS = 16, PACK_ROWS = 8 /* rows packed by one task */ };
+enum { PACKS = 64, PACK_ROWS = 8 /* rows packed by one task */ };
 
 struct pack {
     const float *x;
@@ -230,6 +238,8 @@ static uint32_t job_step(const struct kern_job *j)
 
     if (j->w->dtype == SEAM_I4)
         step = 1 << 18;
+    if (j->w->dtype == SEAM_I8)
+        step = 1 << 17;
     step = (step / (in ? in : 1) + 15) & ~15u;
     if (j->m > 6 && step < 64)
         step = 64;
@@ -255,15 +265,60 @@ static uint32_t job_tasks(const struct kern_work *w, const struct kern_job *j)
     return job_rows(w, j->m) ? (job_outs(j) + step - 1) / step : 0;
 }
 
+enum { ACROSS = 256 /* rows of w that are mixed at once */ };
+_Static_assert(KERN_ROWS *ACROSS * sizeof(float) <= KERN_OWN,
+               "scratch of job_across");
+
+/* Columns [c0, c0 + n) of I8: each row of w has a scale there, which goes to x
+ * instead. */
+static void job_across_i8(const struct kern *k, const struct kern_job *j,
+                          uint32_t c0, uint32_t n, const float *const *x,
+                          uint32_t m, float *const *y, float *scratch)
+{
+    const struct kern_mat *w = j->w;
+    uint32_t gc = w->group_cols, groups = (w->k + gc - 1) / gc;
+    const void *row[ACROSS];
+
+    for (uint32_t i = 0; i < w->n; i += ACROSS) {
+        uint32_t len = w->n - i < ACROSS ? w->n - i : ACROSS;
+
+        for (uint32_t c = c0, end; c < c0 + n; c = end) {
+            const float *xs[KERN_ROWS];
+            float *ys[KERN_ROWS];
+
+            end = (c / gc + 1) * gc;
+            end = end < c0 + n ? end : c0 + n;
+            for (uint32_t l = 0; l < len; l++) {
+                float s =
+                    weights_elem(w->scale, w->scale_dtype,
+                                 (uint64_t)(w->row0 + i + l) * groups + c / gc);
+
+                row[l] = w->w + (i + l) * w->stride + c;
+                for (uint32_t r = 0; r < m; r++)
+                    scratch[r * ACROSS + l] = x[r][i + l] * s;
+            }
+            for (uint32_t r = 0; r < m; r++) {
+                xs[r] = scratch + r * ACROSS;
+                ys[r] = y[r] + (c - c0);
+            }
+            k->mix_rows(SEAM_I8, row, len, end - c, xs, m, ys, i > 0 || j->add);
+        }
+    }
+}
+
 static void job_across(const struct kern *k, const struct kern_job *j,
                        uint32_t c0, uint32_t n, const float *const *x,
-                       uint32_t m, float *const *y)
+                       uint32_t m, float *const *y, void *scratch)
 {
     uint64_t elem = weights_elem_bytes(j->w->dtype);
-    const void *w[256];
+    const void *w[ACROSS];
 
-    for (uint32_t i = 0; i < j->w->n; i += 256) {
-        uint32_t len = j->w->n - i < 256 ? j->w->n - i : 256;
+    if (j->w->dtype == SEAM_I8) {
+        job_across_i8(k, j, c0, n, x, m, y, scratch);
+        return;
+    }
+    for (uint32_t i = 0; i < j->w->n; i += ACROSS) {
+        uint32_t len = j->w->n - i < ACROSS ? j->w->n - i : ACROSS;
         const float *xi[KERN_ROWS];
 
         for (uint32_t l = 0; l < len; l++)
@@ -289,7 +344,7 @@ static void job_floats(const struct kern_work *w, const struct kern_job *j,
             y[l] = j->y + (int64_t)(r + l) * j->ldy + o0;
         }
         if (j->across)
-            job_across(w->k, j, o0, o1 - o0, x, m, y);
+            job_across(w->k, j, o0, o1 - o0, x, m, y, scratch);
         else
             w->k->dot(j->w, o0, o1, x, m, y, j->bias, j->add, scratch);
     }

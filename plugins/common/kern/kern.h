@@ -83,7 +83,8 @@ struct kern {
                      float *const *y);
 
     /* Across rows: y[r][c] = (add ? y[r][c] : 0) + sum_i x[r][i] w[i][c] for c
-     * in [0, n), in ascending i; n_w rows of w, F32, F16 or BF16, any m. */
+     * in [0, n), in ascending i; n_w rows of w, F32, F16, BF16 or unscaled I8,
+     * any m. */
     void (*mix_rows)(uint16_t dtype, const void *const *w, uint32_t n_w,
                      uint32_t n, const float *const *x, uint32_t m,
                      float *const *y, bool add);
@@ -162,6 +163,9 @@ struct kern_mat kern_mat_rows(const struct kern_mat *m, uint32_t row0,
                               uint32_t n);
 /* True when its rows can be given to dot_rows and mix_rows. */
 bool kern_mat_plain(const struct kern_mat *m);
+/* True when jobs may go across it: plain, or I8 with a scale per group of a
+ * row. */
+bool kern_mat_across(const struct kern_mat *m);
 
 /* How rows of x are to be packed for fast->dot; KERN_FLOATS: w is not for it. */
 struct kern_form kern_form(const struct kern *k, const struct kern_mat *w);
@@ -186,7 +190,7 @@ struct kern_job {
     int64_t ldy;
     uint32_t m;
     bool add;
-    bool across;       /* y[r][c] = sum_i x[r][i] w[i][c]; w plain     */
+    bool across; /* y[r][c] = sum_i x[r][i] w[i][c]; see kern_mat_across    */
     const float *bias; /* [n] or NULL                                  */
 };
 

@@ -38,14 +38,18 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* A row of x in a tile is `step` inputs. */
-static void configure(uint32_t step)
+/* A row of x in a tile is `step` inputs.  With bytes 5 is another plane of x, 2
+ * more weights. */
+static void configure(uint32_t step, bool bytes)
 {
     struct tile_config c = { .palette = 1 };
 
     for (uint32_t t = 0; t < 8; t++) {
-        c.row_bytes[t] = t == 6 ? (uint16_t)step : 64;
-        c.rows[t] = t < 7 ? 16 : (uint8_t)(step / 4);
+        bool x = t == 6 || (bytes && t == 5);
+        bool weights = t == 7 || (bytes && t == 2);
+
+        c.row_bytes[t] = x ? (uint16_t)step : 64;
+        c.rows[t] = weights ? (uint8_t)(step / 4) : 16;
     }
     _tile_loadconfig(&c);
 }
@@ -92,6 +96,31 @@ static void group_nibbles(const struct step *s, const char *x, uint32_t k,
     _tile_stored(5, s->sum + 5120, 64);
 }
 
+static void group_bytes(const struct step *s, const char *x, uint32_t k,
+                        uint64_t stride)
+{
+    const char *p = s->panel;
+
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(3);
+    _tile_zero(4);
+    for (uint32_t i = 0; i < s->n; i++, x += s->step, p += 32 * s->step) {
+        _tile_loadd(7, p, 64);
+        _tile_loadd(6, x, stride);
+        _tile_loadd(5, x + k, stride);
+        _tile_loadd(2, p + 16 * s->step, 64);
+        _tile_dpbssd(0, 6, 7);
+        _tile_dpbssd(1, 5, 7);
+        _tile_dpbssd(3, 6, 2);
+        _tile_dpbssd(4, 5, 2);
+    }
+    _tile_stored(0, s->sum, 64);
+    _tile_stored(1, s->sum + 1024, 64);
+    _tile_stored(3, s->sum + 3072, 64);
+    _tile_stored(4, s->sum + 4096, 64);
+}
+
 /* ---- Panels -------------------------------------------------------------- */
 
 static __mmask16 lanes(uint32_t n)
@@ -124,6 +153,60 @@ static void panel_nibbles(const struct kern_mat *w, uint32_t g, uint32_t o,
                             _mm512_and_si512(_mm512_srli_epi32(b, 4), low));
         p += 4 * (uint64_t)w->n;
     }
+}
+
+/* Sixteen rows of sixteen words, turned. */
+static void transpose(__m512i r[16])
+{
+    __m512i t[16];
+
+    for (uint32_t i = 0; i < 16; i += 4) {
+        __m512i a = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        __m512i b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+        __m512i c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]);
+        __m512i d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
+
+        t[i] = _mm512_unpacklo_epi64(a, c);
+        t[i + 1] = _mm512_unpackhi_epi64(a, c);
+        t[i + 2] = _mm512_unpacklo_epi64(b, d);
+        t[i + 3] = _mm512_unpackhi_epi64(b, d);
+    }
+    /* t[4 q + e] has the words 4 l + e of the rows 4 q .. in its quarter l. */
+    for (uint32_t e = 0; e < 4; e++) {
+        __m512i a = _mm512_shuffle_i32x4(t[e], t[4 + e], 0x88);
+        __m512i b = _mm512_shuffle_i32x4(t[8 + e], t[12 + e], 0x88);
+        __m512i c = _mm512_shuffle_i32x4(t[e], t[4 + e], 0xdd);
+        __m512i d = _mm512_shuffle_i32x4(t[8 + e], t[12 + e], 0xdd);
+
+        r[e] = _mm512_shuffle_i32x4(a, b, 0x88);
+        r[4 + e] = _mm512_shuffle_i32x4(c, d, 0x88);
+        r[8 + e] = _mm512_shuffle_i32x4(a, b, 0xdd);
+        r[12 + e] = _mm512_shuffle_i32x4(c, d, 0xdd);
+    }
+}
+
+/* Group g of the rows [o, o + WIDTH), of which n exist. */
+static void panel_bytes(const struct kern_mat *w, uint32_t g, uint32_t o,
+                        uint32_t n, uint32_t step, char *panel)
+{
+    uint32_t gc = w->group_cols;
+    __mmask16 live = lanes(step / 4);
+
+    for (uint32_t i = 0; i < gc; i += step)
+        for (uint32_t u = 0; u < 2; u++, panel += 16 * step) {
+            __m512i r[16];
+
+            for (uint32_t j = 0; j < 16; j++) {
+                uint32_t row = 16 * u + j;
+
+                r[j] = _mm512_maskz_loadu_epi32(
+                    live, w->w + (o + (row < n ? row : n - 1)) * w->stride +
+                              g * gc + i);
+            }
+            transpose(r);
+            for (uint32_t j = 0; j < step / 4; j++)
+                _mm512_storeu_si512(panel + 64 * j, r[j]);
+        }
 }
 
 /* ---- The products -------------------------------------------------------- */
@@ -161,20 +244,22 @@ static __m512i zeros(const struct kern_mat *w, uint32_t g, uint32_t o)
 }
 
 /* 65536 h + 256 m + l of a row of 16 outputs. */
-static __m512i joined(const char *sum)
+static __m512i joined(const char *sum, uint32_t planes)
 {
-    __m512i v = _mm512_slli_epi32(_mm512_load_si512(sum + 2048), 8);
+    __m512i v = _mm512_load_si512(sum + 1024);
 
-    v = _mm512_slli_epi32(_mm512_add_epi32(v, _mm512_load_si512(sum + 1024)),
-                          8);
-    return _mm512_add_epi32(v, _mm512_load_si512(sum));
+    if (planes == 3)
+        v = _mm512_add_epi32(
+            v, _mm512_slli_epi32(_mm512_load_si512(sum + 2048), 8));
+    return _mm512_add_epi32(_mm512_slli_epi32(v, 8), _mm512_load_si512(sum));
 }
 
 /* Add group g's sums of live rows to the totals; rec is the first of the rows,
  * s and z are the scales and zero points. */
-static void settle(struct kern_form f, uint32_t k, uint32_t g, const char *sum,
-                   const char *rec, uint64_t stride, uint32_t live,
-                   const __m512 s[2], const __m512i z[2], float *tot)
+static inline __attribute__((always_inline)) void settle(
+    struct kern_form f, uint32_t k, uint32_t g, const char *sum,
+    const char *rec, uint64_t stride, uint32_t live, const __m512 s[2],
+    const __m512i z[2], float *tot)
 {
     for (uint32_t r = 0; r < live; r++, rec += stride, sum += 64) {
         struct fast_row x = fast_row(rec, f, k);
@@ -182,9 +267,10 @@ static void settle(struct kern_form f, uint32_t k, uint32_t g, const char *sum,
         __m512 xs = _mm512_set1_ps(x.scale[g]);
 
         for (uint32_t u = 0; u < 2; u++, tot += 16) {
-            __m512i v = joined(sum + u * 3072);
+            __m512i v = joined(sum + u * 3072, kern_planes(f));
 
-            v = _mm512_sub_epi32(v, _mm512_mullo_epi32(z[u], all));
+            if (f.kind == KERN_NIBBLES)
+                v = _mm512_sub_epi32(v, _mm512_mullo_epi32(z[u], all));
             _mm512_store_ps(
                 tot, _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(v), xs),
                                      s[u], _mm512_load_ps(tot)));
@@ -204,6 +290,51 @@ static void put(float *y, const float *tot, const float *bias, bool add,
     _mm512_mask_storeu_ps(y, live, v);
 }
 
+/* Group g of all rows of x by the outputs [o, o + n), added to the totals. */
+static void nibbles(const struct kern_mat *w, const struct step *s, uint32_t g,
+                    uint32_t o, uint32_t n, const char *rec, uint64_t stride,
+                    uint32_t m, char *panel, float *tot)
+{
+    const struct kern_form f = { KERN_NIBBLES, w->group_cols };
+    uint64_t at = (uint64_t)g * w->n + o;
+    __m512 sc[2] = { scales(w, at, lanes(n)),
+                     scales(w, at + 16, n > 16 ? lanes(n - 16) : 0) };
+    __m512i z[2] = { zeros(w, g, o), zeros(w, g, o + 16) };
+
+    panel_nibbles(w, g, o, n, s->step, panel);
+    /* The tiles read it, which the compiler does not know. */
+    __asm__ volatile("" ::: "memory");
+    for (uint32_t r = 0; r < m; r += FAST_BLOCK, rec += FAST_BLOCK * stride) {
+        group_nibbles(s, rec + g * f.group, w->k, stride);
+        settle(f, w->k, g, s->sum, rec, stride,
+               m - r < FAST_BLOCK ? m - r : FAST_BLOCK, sc, z, tot + r * WIDTH);
+    }
+}
+
+static void bytes(const struct kern_mat *w, const struct step *s, uint32_t g,
+                  uint32_t o, uint32_t n, const char *rec, uint64_t stride,
+                  uint32_t m, char *panel, float *tot)
+{
+    const struct kern_form f = { KERN_BYTES, w->group_cols };
+    float t[32];
+    __m512 sc[2];
+
+    fast_scales(w, o, n < 16 ? n : 16, g, t);
+    memset(t + 16, 0, 16 * sizeof *t);
+    if (n > 16)
+        fast_scales(w, o + 16, n - 16, g, t + 16);
+    sc[0] = _mm512_loadu_ps(t);
+    sc[1] = _mm512_loadu_ps(t + 16);
+    panel_bytes(w, g, o, n, s->step, panel);
+    __asm__ volatile("" ::: "memory");
+    for (uint32_t r = 0; r < m; r += FAST_BLOCK, rec += FAST_BLOCK * stride) {
+        group_bytes(s, rec + g * f.group, w->k, stride);
+        settle(f, w->k, g, s->sum, rec, stride,
+               m - r < FAST_BLOCK ? m - r : FAST_BLOCK, sc, NULL,
+               tot + r * WIDTH);
+    }
+}
+
 static void amx_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                     const void *rec, uint64_t stride, uint32_t m, float *y,
                     int64_t ldy, const float *bias, bool add, void *scratch)
@@ -211,36 +342,21 @@ static void amx_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
     float *tot = scratch;
     char *sum = (char *)(tot + FAST_ROWS * WIDTH), *panel = sum + 6144;
     uint32_t gc = w->group_cols, inputs = gc % 64 ? 32 : 64;
-    struct kern_form f = { KERN_NIBBLES, gc };
     struct step s = { inputs, gc / inputs, panel, sum };
 
     if (m < MIN_ROWS) {
         kern_vnni_dot(w, o0, o1, rec, stride, m, y, ldy, bias, add, scratch);
         return;
     }
-    configure(inputs);
+    configure(inputs, w->dtype == SEAM_I8);
     for (uint32_t o = o0; o < o1; o += WIDTH) {
         uint32_t n = o1 - o < WIDTH ? o1 - o : WIDTH;
         __mmask16 m0 = lanes(n), m1 = n > 16 ? lanes(n - 16) : 0;
 
         memset(tot, 0, (size_t)m * WIDTH * sizeof *tot);
-        for (uint32_t g = 0; g * gc < w->k; g++) {
-            uint64_t at = (uint64_t)g * w->n + o;
-            __m512 sc[2] = { scales(w, at, m0), scales(w, at + 16, m1) };
-            __m512i z[2] = { zeros(w, g, o), zeros(w, g, o + 16) };
-
-            panel_nibbles(w, g, o, n, inputs, panel);
-            /* The tiles read it, which the compiler does not know. */
-            __asm__ volatile("" ::: "memory");
-            for (uint32_t r = 0; r < m; r += FAST_BLOCK) {
-                const char *x = (const char *)rec + r * stride;
-                uint32_t live = m - r < FAST_BLOCK ? m - r : FAST_BLOCK;
-
-                group_nibbles(&s, x + g * gc, w->k, stride);
-                settle(f, w->k, g, sum, x, stride, live, sc, z,
-                       tot + r * WIDTH);
-            }
-        }
+        for (uint32_t g = 0; g * gc < w->k; g++)
+            (w->dtype == SEAM_I8 ? bytes : nibbles)(w, &s, g, o, n, rec, stride,
+                                                    m, panel, tot);
         for (uint32_t r = 0; r < m; r++) {
             float *to = y + r * ldy + (o - o0);
             const float *b = bias ? bias + o : NULL;

@@ -196,6 +196,7 @@ static void k_mix_rows(uint16_t dtype, const void *const *w, uint32_t n_w,
         MIX(SEAM_BF16)
         MIX(SEAM_F16)
         MIX(SEAM_F32)
+        MIX(SEAM_I8)
     default:
         break;
     }

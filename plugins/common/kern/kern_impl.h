@@ -48,6 +48,8 @@ SIMD_INLINE vf w_load(uint16_t dtype, const void *p, uint32_t i)
         return vf_bf16((const uint16_t *)p + i);
     case SEAM_F16:
         return vf_f16((const uint16_t *)p + i);
+    case SEAM_I8:
+        return vf_i8((const int8_t *)p + i);
     default:
         return vf_load((const float *)p + i);
     }
@@ -61,6 +63,8 @@ SIMD_INLINE vf w_load_part(uint16_t dtype, const void *p, uint32_t i,
         return vf_bf16_part((const uint16_t *)p + i, n);
     case SEAM_F16:
         return vf_f16_part((const uint16_t *)p + i, n);
+    case SEAM_I8:
+        return vf_i8_part((const int8_t *)p + i, n);
     default:
         return vf_load_part((const float *)p + i, n);
     }
@@ -104,6 +108,7 @@ static void k_widen(const void *p, uint16_t dtype, uint32_t n, float *y)
         WIDEN(SEAM_BF16)
         WIDEN(SEAM_F16)
         WIDEN(SEAM_F32)
+        WIDEN(SEAM_I8)
 #undef WIDEN
     case SEAM_F8E4M3:
         widen_f8(p, n, y);

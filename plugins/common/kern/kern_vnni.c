@@ -266,12 +266,127 @@ static void nibbles(const struct kern_mat *w, uint32_t o0, uint32_t o1,
     }
 }
 
+/* ---- Bytes --------------------------------------------------------------- */
+
+/* The lanes of a, b, c and d added up within quarters: (a, b, c, d) four
+ * times. */
+INLINE __m512i add_four(__m512i a, __m512i b, __m512i c, __m512i d)
+{
+    __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b),
+                                  _mm512_unpackhi_epi32(a, b));
+    __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d),
+                                  _mm512_unpackhi_epi32(c, d));
+
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd),
+                            _mm512_unpackhi_epi64(ab, cd));
+}
+
+/* Quarters added up, those of a first. */
+INLINE __m512i add_quarters(__m512i a, __m512i b)
+{
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88),
+                            _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+/* Products of one group of four rows of weights with a packed row; each sum is
+ * spread over the lanes. */
+INLINE __m512i four_rows(const int8_t *const *w, uint32_t at, uint32_t n,
+                         const struct fast_row *x, uint64_t ahead)
+{
+    const __m512i flip = _mm512_set1_epi8(-128);
+    __m512i l[4], m[4];
+
+    UNROLL
+    for (uint32_t j = 0; j < 4; j++)
+        l[j] = m[j] = _mm512_setzero_si512();
+    for (uint32_t i = 0; i < n; i += 64) {
+        __mmask64 live = n - i < 64 ? 0xffffffff : ~(__mmask64)0;
+        __m512i xl = _mm512_maskz_loadu_epi8(live, x->l + at + i);
+        __m512i xm = _mm512_maskz_loadu_epi8(live, x->m + at + i);
+
+        UNROLL
+        for (uint32_t j = 0; j < 4; j++) {
+            const int8_t *p = w[j] + at + i;
+            __m512i u = _mm512_maskz_loadu_epi8(live, p);
+
+            __builtin_prefetch(p + ahead);
+            u = _mm512_xor_si512(u, flip);
+            l[j] = _mm512_dpbusd_epi32(l[j], u, xl);
+            m[j] = _mm512_dpbusd_epi32(m[j], u, xm);
+        }
+    }
+    UNROLL
+    for (uint32_t j = 0; j < 4; j++)
+        l[j] = _mm512_add_epi32(_mm512_slli_epi32(m[j], 8), l[j]);
+    return add_four(l[0], l[1], l[2], l[3]);
+}
+
+INLINE __m512 byte_scales(const struct kern_mat *w, uint32_t o, uint32_t n,
+                          uint32_t g)
+{
+    uint32_t groups = w->k / w->group_cols;
+    float s[16];
+
+    if (w->scale_dtype == SEAM_F32 && n >= 16 && groups < 1 << 24) {
+        const float *p =
+            (const float *)w->scale + (uint64_t)(w->row0 + o) * groups + g;
+        __m512i at =
+            _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+                                                 10, 11, 12, 13, 14, 15),
+                               _mm512_set1_epi32((int)groups));
+
+        return _mm512_i32gather_ps(at, p, 4);
+    }
+    fast_scales(w, o, n, g, s);
+    return _mm512_loadu_ps(s);
+}
+
+/* Weights are made unsigned by adding 128. */
+static void bytes(const struct kern_mat *w, uint32_t o0, uint32_t o1,
+                  const void *rec, uint64_t stride, uint32_t m, float *y,
+                  int64_t ldy, const float *bias, bool add)
+{
+    struct kern_form f = { KERN_BYTES, w->group_cols };
+    uint32_t gc = w->group_cols;
+
+    for (uint32_t o = o0; o < o1; o += 16) {
+        uint32_t n = o1 - o < 16 ? o1 - o : 16;
+        const int8_t *p[16];
+
+        for (uint32_t j = 0; j < 16; j++)
+            p[j] = (const int8_t *)w->w + (o + (j < n ? j : n - 1)) * w->stride;
+        for (uint32_t r = 0; r < m; r++) {
+            struct fast_row x =
+                fast_row((const char *)rec + r * stride, f, w->k);
+            /* The next sixteen rows, while the first row of x passes. */
+            uint64_t ahead = r ? 0 : 16 * w->stride;
+            __m512 tot = _mm512_setzero_ps();
+
+            for (uint32_t g = 0; g * gc < w->k; g++) {
+                __m512i v = add_quarters(
+                    add_quarters(four_rows(p, g * gc, gc, &x, ahead),
+                                 four_rows(p + 4, g * gc, gc, &x, ahead)),
+                    add_quarters(four_rows(p + 8, g * gc, gc, &x, ahead),
+                                 four_rows(p + 12, g * gc, gc, &x, ahead)));
+
+                v = _mm512_sub_epi32(v, _mm512_set1_epi32(x.sum[g] * 128));
+                tot = scaled(v, x.scale[g], byte_scales(w, o, n, g), tot);
+            }
+            put(y + r * ldy + (o - o0), tot, bias ? bias + o : NULL, add,
+                lanes(n));
+        }
+    }
+}
+
 void kern_vnni_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                    const void *rec, uint64_t stride, uint32_t m, float *y,
                    int64_t ldy, const float *bias, bool add, void *scratch)
 {
     (void)scratch;
-    nibbles(w, o0, o1, rec, stride, m, y, ldy, bias, add);
+    if (w->dtype == SEAM_I8)
+        bytes(w, o0, o1, rec, stride, m, y, ldy, bias, add);
+    else
+        nibbles(w, o0, o1, rec, stride, m, y, ldy, bias, add);
 }
 
 const struct kern_fast kern_fast_vnni = {

@@ -136,6 +136,16 @@ SIMD_INLINE vf vf_f16_part(const uint16_t *p, uint32_t n)
     return _mm512_cvtph_ps(
         _mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
 }
+SIMD_INLINE vf vf_i8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+SIMD_INLINE vf vf_i8_part(const int8_t *p, uint32_t n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+        _mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p)));
+}
 /* The lowest four bits of each lane, minus 8. */
 SIMD_INLINE vf vf_nibble(vi q)
 {
@@ -302,6 +312,18 @@ SIMD_INLINE vf vf_f16(const uint16_t *p)
 SIMD_INLINE vf vf_f16_part(const uint16_t *p, uint32_t n)
 {
     return _mm256_cvtph_ps(simd_half_part(p, n));
+}
+SIMD_INLINE vf vf_i8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+SIMD_INLINE vf vf_i8_part(const int8_t *p, uint32_t n)
+{
+    int8_t t[8] = { 0 };
+
+    memcpy(t, p, n);
+    return vf_i8(t);
 }
 SIMD_INLINE vf vf_nibble(vi q)
 {
@@ -471,6 +493,18 @@ SIMD_INLINE vf vf_f16_part(const uint16_t *p, uint32_t n)
 SIMD_INLINE vf vf_f16(const uint16_t *p)
 {
     return vf_f16_part(p, 4);
+}
+SIMD_INLINE vf vf_i8_part(const int8_t *p, uint32_t n)
+{
+    vf a = vf_set1(0);
+
+    for (uint32_t i = 0; i < n; i++)
+        a[i] = p[i];
+    return a;
+}
+SIMD_INLINE vf vf_i8(const int8_t *p)
+{
+    return vf_i8_part(p, 4);
 }
 SIMD_INLINE vf vf_nibble(vi q)
 {
