@@ -189,8 +189,8 @@ static inline int weights_check(const struct seam_tensor *t, uint64_t n_out,
         need = weights_elem_bytes(t->dtype);
         if (!need || (t->quant == SEAM_Q_NONE && t->dtype == SEAM_I8) ||
             (t->quant == SEAM_Q_GROUP &&
-                      (!t->scale || t->zero || !t->group_rows ||
-                       !t->group_cols || !weights_elem_bytes(t->scale_dtype))))
+             (!t->scale || t->zero || !t->group_rows || !t->group_cols ||
+              !weights_elem_bytes(t->scale_dtype))))
             break;
         need *= cols;
         if (rows > 1)

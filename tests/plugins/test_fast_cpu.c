@@ -173,8 +173,9 @@ static void gemm_case(struct pair *t, enum th_store store, uint32_t m,
     cr_assert_eq(t->ref.ops->gemm(t->ref.self, &t->e, &a), SEAM_OK);
     e = apart(yf, yr, m, n, gy);
     /* Two planes of activations beside int8, three beside int4. */
-    cr_assert_lt(e, store == TH_I8 ? 3e-4 : 1e-6, "store %d, [%u, %u] x [%u], add %d, bias %d: %g",
-                 store, n, k, m, add, bias, e);
+    cr_assert_lt(e, store == TH_I8 ? 3e-4 : 1e-6,
+                 "store %d, [%u, %u] x [%u], add %d, bias %d: %g", store, n, k,
+                 m, add, bias, e);
     /* Each row alone: the same bits. */
     for (uint32_t r = 0; r < m; r++) {
         float *one = y0 + (uint64_t)r * (n + gy);
@@ -199,8 +200,8 @@ Test(cpu, multiplies_as_its_reference_does)
         { TH_F32, 1, 1 },      { TH_F32, 37, 100 },  { TH_F16, 40, 67 },
         { TH_BF16, 16, 1024 }, { TH_BF16, 9, 1023 }, { TH_BF16, 33, 2100 },
         { TH_FP8, 140, 260 },  { TH_GPTQ, 8, 32 },   { TH_GPTQ, 160, 64 },
-        { TH_GPTQ, 264, 96 },  { TH_GPTQ, 24, 192 },
-        { TH_I8, 1, 32 },      { TH_I8, 33, 96 },    { TH_I8, 307, 160 },
+        { TH_GPTQ, 264, 96 },  { TH_GPTQ, 24, 192 }, { TH_I8, 1, 32 },
+        { TH_I8, 33, 96 },     { TH_I8, 307, 160 },
     };
 
     EACH_ISA(isa)
