@@ -941,7 +941,8 @@ static uint64_t scan_index(struct seam_disk *d, struct found *f, size_t n)
     uint64_t orphans = 0;
     uint32_t at;
 
-    qsort(f, n, sizeof *f, found_by_place);
+    if (n)
+        qsort(f, n, sizeof *f, found_by_place);
     for (size_t i = 0; i < n; i++) {
         struct disk_item *item = f[i].item;
 
@@ -1027,7 +1028,8 @@ static int disk_scan(struct seam_disk *d, struct seam_error *err)
     closedir(dir);
     if (!rc) {
         orphans = scan_index(d, f, n);
-        qsort(f, n, sizeof *f, found_by_use);
+        if (n)
+            qsort(f, n, sizeof *f, found_by_use);
         for (size_t i = 0; i < n; i++)
             if (f[i].item)
                 disk_index_use(&d->index, f[i].item);

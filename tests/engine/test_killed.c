@@ -20,7 +20,7 @@
 #ifdef SEAM_TEST_QUICK
 enum { N_KILLS = 3, LATEST_MS = 4000 };
 #else
-enum { N_KILLS = 8, LATEST_MS = 900 };
+enum { N_KILLS = 8, LATEST_MS = 1500 };
 #endif
 
 struct answer {
