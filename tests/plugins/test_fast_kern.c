@@ -1,0 +1,194 @@
+/* The integer products of the kernels, table beside table: the same bits from
+ * vectors and from tiles, however many rows are computed together, and close to
+ * the product of the packed numbers.  Every buffer ends where it must. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kern.h"
+
+#if defined(__x86_64__)
+#include "kern_fast.h"
+
+static float noise(uint32_t *s)
+{
+    *s = *s * 1664525 + 1013904223;
+    return (float)(*s >> 8) / 8388608 - 1;
+}
+
+/* Data, scales and zero points of random weights, each of its exact size. */
+struct weight {
+    struct kern_mat m;
+    unsigned char *data, *scale, *zero;
+};
+
+static void fill(unsigned char *p, uint64_t n, uint32_t *s)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        noise(s);
+        p[i] = (unsigned char)(*s >> 24);
+    }
+}
+
+static struct weight weight(uint16_t dtype, uint32_t n, uint32_t k, uint32_t gc,
+                            bool zeros, uint32_t *s)
+{
+    uint64_t groups = (uint64_t)k / gc * n;
+    uint64_t bytes = (uint64_t)n * k / (dtype == SEAM_I4 ? 2 : 1);
+    struct weight w = { .data = malloc(bytes),
+                        .scale = malloc(groups * sizeof(float)),
+                        .zero = malloc(groups / 2 + 4) };
+
+    fill(w.data, bytes, s);
+    for (uint64_t i = 0; dtype == SEAM_I8 && i < bytes; i++)
+        w.data[i] = w.data[i] == 0x80 ? 0 : w.data[i];
+    for (uint64_t i = 0; i < groups; i++)
+        ((float *)w.scale)[i] = noise(s);
+    fill(w.zero, groups / 2, s);
+    w.m = (struct kern_mat){ .w = w.data,
+                             .stride = dtype == SEAM_I8 ? k : 0,
+                             .n = n,
+                             .k = k,
+                             .n_stored = n,
+                             .dtype = dtype,
+                             .scale_dtype = SEAM_F32,
+                             .group_rows = 1,
+                             .group_cols = gc,
+                             .scale = w.scale,
+                             .zero = zeros ? w.zero : NULL };
+    return w;
+}
+
+static void weight_free(struct weight *w)
+{
+    free(w->data), free(w->scale), free(w->zero);
+}
+
+static double value(const struct weight *w, uint32_t o, uint32_t i)
+{
+    const struct kern_mat *m = &w->m;
+    const float *s = (const float *)w->scale;
+    uint32_t g = i / m->group_cols, q, z = 8;
+
+    if (m->dtype == SEAM_I8)
+        return (double)s[(uint64_t)o * (m->k / m->group_cols) + g] *
+               (int8_t)w->data[(uint64_t)o * m->k + i];
+    memcpy(&q, w->data + 4 * ((uint64_t)(i / 8) * m->n + o), 4);
+    if (m->zero) {
+        memcpy(&z, w->zero + 4 * ((uint64_t)g * (m->n / 8) + o / 8), 4);
+        z = (z >> 4 * (o % 8) & 15) + 1;
+    }
+    return (double)s[(uint64_t)g * m->n + o] *
+           ((int)(q >> 4 * (i % 8) & 15) - (int)z);
+}
+
+/* All outputs of m rows, in pieces of KERN_OUTS. */
+static void multiply(const struct kern_fast *f, const struct kern_mat *w,
+                     const char *rec, uint64_t stride, uint32_t m, float *y)
+{
+    void *scratch = aligned_alloc(64, FAST_SCRATCH);
+
+    cr_assert_not_null(scratch);
+    for (uint32_t o = 0; o < w->n; o += KERN_OUTS) {
+        uint32_t end = w->n - o < KERN_OUTS ? w->n : o + KERN_OUTS;
+
+        f->dot(w, o, end, rec, stride, m, y + o, w->n, NULL, false, scratch);
+    }
+    free(scratch);
+}
+
+static void one_case(const struct kern *k, uint16_t dtype, uint32_t n,
+                     uint32_t kk, uint32_t gc, bool zeros, uint32_t m)
+{
+    uint32_t seed = n * 31 + kk + m, room = (m + 15) & ~15u;
+    struct weight w = weight(dtype, n, kk, gc, zeros, &seed);
+    struct kern_form f = kern_form(k, &w.m);
+    uint64_t stride = kern_record(f, kk);
+    char *rec = aligned_alloc(64, room * stride);
+    float *x = malloc((uint64_t)m * kk * sizeof *x);
+    float *y = malloc((uint64_t)m * n * sizeof *y);
+    float *one = malloc(n * sizeof *one);
+
+    cr_assert_eq(f.kind, dtype == SEAM_I4 ? KERN_NIBBLES : KERN_BYTES);
+    memset(rec, 1, room * stride);
+    for (uint64_t i = 0; i < (uint64_t)m * kk; i++)
+        x[i] = noise(&seed);
+    for (uint32_t r = 0; r < m; r++)
+        k->fast->pack(x + (uint64_t)r * kk, f, kk, 0, kk, rec + r * stride);
+    multiply(k->fast, &w.m, rec, stride, m, y);
+    for (uint32_t r = 0; r < m; r++) {
+        /* Always vectors, and alone. */
+        multiply(&kern_fast_vnni, &w.m, rec + r * stride, stride, 1, one);
+        cr_assert_eq(memcmp(one, y + (uint64_t)r * n, n * sizeof *one), 0,
+                     "%s: dtype %u [%u, %u] group %u: row %u of %u", k->name,
+                     dtype, n, kk, gc, r, m);
+    }
+    for (uint32_t r = 0; r < m; r += 7)
+        for (uint32_t o = 0; o < n; o++) {
+            double sum = 0, size = 0;
+
+            for (uint32_t i = 0; i < kk; i++) {
+                double p = value(&w, o, i) * x[(uint64_t)r * kk + i];
+
+                sum += p;
+                size += p * p;
+            }
+            cr_assert_lt(
+                fabs(y[(uint64_t)r * n + o] - sum), 1e-6 + 2e-4 * sqrt(size),
+                "%s: dtype %u [%u, %u] group %u: %g is not %g", k->name, dtype,
+                n, kk, gc, y[(uint64_t)r * n + o], sum);
+        }
+    weight_free(&w);
+    free(rec), free(x), free(y), free(one);
+}
+
+static const char *const TABLE[] = { "avx512vnni", "amx" };
+
+Test(fast_kern, tiles_and_vectors_give_the_same_bits)
+{
+    static const uint32_t m[] = { 1, 2, 3, 4, 5, 15, 16, 17, 95, 96, 128 };
+    static const struct {
+        uint32_t n, k, group;
+    } shape[] = {
+        { 8, 32, 32 },    { 24, 96, 32 },   { 40, 128, 64 }, { 264, 128, 128 },
+        { 56, 256, 256 }, { 16, 384, 128 }, { 72, 192, 64 },
+    };
+
+    for (size_t t = 0; t < sizeof TABLE / sizeof *TABLE; t++) {
+        const struct kern *k = kern_pick(TABLE[t]);
+
+        for (size_t s = 0; k && s < sizeof shape / sizeof *shape; s++)
+            for (size_t i = 0; i < sizeof m / sizeof *m; i++) {
+                one_case(k, SEAM_I4, shape[s].n, shape[s].k, shape[s].group,
+                         (s + i) % 2, m[i]);
+                one_case(k, SEAM_I8, shape[s].n - s % 7, shape[s].k,
+                         shape[s].group, false, m[i]);
+            }
+    }
+}
+
+Test(fast_kern, what_is_no_number_stays_none)
+{
+    for (size_t t = 0; t < sizeof TABLE / sizeof *TABLE; t++) {
+        const struct kern *k = kern_pick(TABLE[t]);
+        uint32_t seed = 5;
+        float x[128] = { 1 }, y[16];
+
+        for (uint32_t bad = 0; k && bad < 4; bad++) {
+            struct weight w =
+                weight(bad % 2 ? SEAM_I4 : SEAM_I8, 16, 128, 64, false, &seed);
+            struct kern_form f = kern_form(k, &w.m);
+            char *rec = aligned_alloc(64, kern_record(f, 128) * FAST_BLOCK);
+
+            x[70] = bad < 2 ? NAN : -INFINITY;
+            k->fast->pack(x, f, 128, 0, 128, rec);
+            multiply(k->fast, &w.m, rec, kern_record(f, 128), 1, y);
+            for (uint32_t o = 0; o < 16; o++)
+                cr_expect(isnan(y[o]), "%s: %g", k->name, y[o]);
+            free(rec);
+            weight_free(&w);
+        }
+    }
+}
+#endif
