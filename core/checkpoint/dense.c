@@ -10,7 +10,7 @@ enum {
         128, /* inputs that share a scale; 64 or 32 where k asks for it */
     GROUP_I4 = 128,
     ROWS = 16, /* outputs of a task: a cache line of int4 words             */
-    RATIOS = 9 /* scales tried for a group of int4                           */
+    RATIOS = 8 /* scales tried for a group of int4                           */
 };
 
 /* ---- Which --------------------------------------------------------------- */
@@ -155,11 +155,12 @@ static void dense_row_i8(const struct dense_work *w, uint64_t o)
 }
 
 /* Squared error of x as q * s with q in [-8, 7]. */
-static float dense_error(const float *x, uint32_t n, float s)
+static inline __attribute__((always_inline)) float dense_error(const float *x,
+                                                               float s)
 {
     float inv = 1 / s, e[8] = { 0 };
 
-    for (uint32_t i = 0; i < n; i += 8)
+    for (uint32_t i = 0; i < GROUP_I4; i += 8)
         for (uint32_t j = 0; j < 8; j++) {
             float v = x[i + j] * inv, d;
 
@@ -172,30 +173,51 @@ static float dense_error(const float *x, uint32_t n, float s)
 }
 
 /* The scale, an F16, that loses least: the value of the largest magnitude goes
- * to -8, whatever its sign, or beyond. */
-static uint16_t dense_scale_i4(const float *x, uint32_t n)
+ * to -8, whatever its sign, or beyond; or to 7. */
+static inline __attribute__((always_inline)) uint16_t dense_search(
+    const float *x)
 {
-    static const float ratio[RATIOS] = { 1,    .94f, .88f, .82f, .77f,
-                                         .72f, .67f, .62f, 1.14f };
+    static const float ratio[RATIOS] = { -1,    -.93f, -.87f, -.81f,
+                                         -.75f, -.68f, 1.14f, 1 };
     float top = 0, least = INFINITY;
     uint16_t best = 0;
 
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < GROUP_I4; i++)
         top = fabsf(x[i]) > fabsf(top) ? x[i] : top;
-    for (uint32_t r = 0; r < RATIOS; r++)
-        for (int sign = -1; sign <= 1; sign += 2) {
-            uint16_t h = dense_to_f16((float)sign * top / 8 * ratio[r]);
-            float s = dense_f16(h), e;
+    for (uint32_t r = 0; r < RATIOS; r++) {
+        uint16_t h = dense_to_f16(top / 8 * ratio[r]);
+        float s = dense_f16(h), e;
 
-            if (s == 0)
-                continue;
-            e = dense_error(x, n, s);
-            if (e < least) {
-                least = e;
-                best = h;
-            }
+        if (s == 0)
+            continue;
+        e = dense_error(x, s);
+        if (e < least) {
+            least = e;
+            best = h;
         }
+    }
     return best;
+}
+
+/* The same arithmetic twice, so the same scales on every machine. */
+static uint16_t dense_scale_any(const float *x)
+{
+    return dense_search(x);
+}
+#if defined(__x86_64__)
+static __attribute__((target("avx2"))) uint16_t dense_scale_avx2(const float *x)
+{
+    return dense_search(x);
+}
+#endif
+
+static uint16_t dense_scale_i4(const float *x)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        return dense_scale_avx2(x);
+#endif
+    return dense_scale_any(x);
 }
 
 static void dense_rows_i4(const struct dense_work *w, uint64_t o, uint32_t n)
@@ -213,7 +235,7 @@ static void dense_rows_i4(const struct dense_work *w, uint64_t o, uint32_t n)
             float s, inv;
 
             dense_widen(w->from, o + r, g * GROUP_I4, GROUP_I4, x);
-            h = dense_scale_i4(x, GROUP_I4);
+            h = dense_scale_i4(x);
             s = dense_f16(h);
             inv = s != 0 ? 1 / s : 0;
             scale[g * w->n + o + r] = h;
