@@ -229,6 +229,27 @@ static struct seam_tensor gptq(uint32_t n, uint32_t k)
     };
 }
 
+/* Symmetric int8 in groups of 128, f32 scales. */
+static struct seam_tensor int8(uint32_t n, uint32_t k)
+{
+    uint64_t bytes = (uint64_t)n * k;
+
+    return (struct seam_tensor){
+        .data = piece(bytes),
+        .bytes = bytes,
+        .shape = { n, k },
+        .stride = { k },
+        .dtype = SEAM_I8,
+        .rank = 2,
+        .device = -1,
+        .quant = SEAM_Q_GROUP,
+        .scale_dtype = SEAM_F32,
+        .group_rows = 1,
+        .group_cols = 128,
+        .scale = piece((uint64_t)k / 128 * n * 4),
+    };
+}
+
 static int host_weight(void *ctx, const struct seam_model *m, const char *name,
                        uint32_t mem, struct seam_tensor *out)
 {
@@ -419,18 +440,23 @@ static void product(void *arg)
     kern_run(p->k, &g.host, &j, 1, p->scratch);
 }
 
-static void products(const struct kern *k, const char *name, bool int4,
+static void products(const struct kern *k, const char *name, uint32_t bits,
                      uint32_t n, uint32_t kk)
 {
     static const uint32_t ms[] = { 1, 2, 4, 8, 16, 48, 512 };
-    double bytes = (double)n * kk * (int4 ? 0.5 + 2.0 / 128 : 2);
+    double bytes = (double)n * kk *
+                   (bits == 4   ? 0.5 + 2.0 / 128
+                    : bits == 8 ? 1 + 4.0 / 128
+                                : 2);
     struct product p = { .k = k };
     char why[160], what[64];
 
     p.n_w = (uint32_t)((double)g.weight_bytes / bytes);
     p.n_w = p.n_w > 64 ? 64 : p.n_w < 1 ? 1 : p.n_w;
     for (uint32_t i = 0; i < p.n_w; i++) {
-        struct seam_tensor t = int4 ? gptq(n, kk) : bf16(n, kk);
+        struct seam_tensor t = bits == 4   ? gptq(n, kk)
+                               : bits == 8 ? int8(n, kk)
+                                           : bf16(n, kk);
 
         kern_mat_init(&p.w[i], &t, why, sizeof why);
     }
@@ -707,9 +733,11 @@ int main(int argc, char **argv)
         double att = 2.0 * s->heads * s->kv_lora * seen();
         double one = 3.0 * s->d * s->ff;
 
-        products(k, "bf16", false, s->d, s->d);
-        products(k, "int4", true, s->ff, s->d);
-        products(k, "int4", true, s->d, s->ff);
+        products(k, "bf16", 16, s->d, s->d);
+        products(k, "int8", 8, s->d, s->d);
+        products(k, "int4", 4, s->d, s->d);
+        products(k, "int4", 4, s->ff, s->d);
+        products(k, "int4", 4, s->d, s->ff);
         blocks("kda", 0, kda_bytes, 2 * (kda_weights() + state));
         blocks("sparse_mla", 1, mla_bytes, 2 * (mla_weights() + att));
         blocks("moe_resident", 2, moe_bytes,

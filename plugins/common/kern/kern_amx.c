@@ -11,8 +11,9 @@
 #include <cpuid.h>
 
 enum {
-    WIDTH = 32,   /* outputs of a step                                       */
-    MIN_ROWS = 3, /* fewer are cheaper without tiles                         */
+    WIDTH = 32, /* outputs of a step                                       */
+    MIN_NIBBLES = 4, /* rows; fewer are cheaper without tiles                */
+    MIN_BYTES = 6,
     REQ_XCOMP_PERM = 0x1023, /* arch_prctl                                   */
     XTILEDATA = 18,
 };
@@ -344,7 +345,7 @@ static void amx_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
     uint32_t gc = w->group_cols, inputs = gc % 64 ? 32 : 64;
     struct step s = { inputs, gc / inputs, panel, sum };
 
-    if (m < MIN_ROWS) {
+    if (m < (w->dtype == SEAM_I8 ? MIN_BYTES : MIN_NIBBLES)) {
         kern_vnni_dot(w, o0, o1, rec, stride, m, y, ldy, bias, add, scratch);
         return;
     }
