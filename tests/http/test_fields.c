@@ -1,4 +1,5 @@
-/* Fields of requests: types, ranges, null and 5.0, and what has no effect. */
+/* CF-1: fields of requests: types, ranges, null and 5.0, and what has no
+ * effect. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
