@@ -46,7 +46,7 @@ static void open_or_fail(struct talker *t, const struct seam_flag *f, size_t n)
  * on disk, which is started again now and then. */
 Test(conversations, cached_in_memory_or_on_disk_equal_cold_ones)
 {
-    enum { MAX = 300, GEN = 10 };
+    enum { MAX = 180, GEN = 8 };
     static int32_t known[N_TREES][MAX + GEN];
     static uint32_t n_known[N_TREES];
     char dir[] = "/tmp/seam-prefix-XXXXXX";
