@@ -16,8 +16,11 @@
 #ifdef SEAM_TEST_QUICK
 #define N_SWAPS   30
 #define N_STREAMS 8
-#elif defined(__OPTIMIZE__)
+#elif defined(SEAM_TEST_LONG) /* minutes, since a reference step is slow */
 #define N_SWAPS   1000
+#define N_STREAMS 32
+#elif defined(__OPTIMIZE__)
+#define N_SWAPS   40
 #define N_STREAMS 32
 #else
 #define N_SWAPS   20
