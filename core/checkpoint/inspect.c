@@ -11,14 +11,16 @@
 /* The choices of dtype that the plan is printed for. */
 static const struct column {
     const char *name;
-    uint16_t planes, conv, state;
+    uint16_t latent, index, conv, state;
 } COLUMNS[] = {
     /* "kv_dtype" of the built-in plugins, whose states are F32 */
-    { "f32", SEAM_F32, SEAM_F32, SEAM_F32 },
-    { "bf16", SEAM_BF16, SEAM_F32, SEAM_F32 },
-    { "fp8", SEAM_F8E4M3, SEAM_F32, SEAM_F32 },
+    { "f32", SEAM_F32, SEAM_F32, SEAM_F32, SEAM_F32 },
+    { "bf16", SEAM_BF16, SEAM_BF16, SEAM_F32, SEAM_F32 },
+    { "fp8", SEAM_F8E4M3, SEAM_F8E4M3, SEAM_F32, SEAM_F32 },
     /* the figures of the model spec, section 9 */
-    { "bf16 conv", SEAM_BF16, SEAM_BF16, SEAM_F32 },
+    { "bf16 conv", SEAM_BF16, SEAM_BF16, SEAM_BF16, SEAM_F32 },
+    { "fp8 index", SEAM_BF16, SEAM_F8E4M3, SEAM_BF16, SEAM_F32 },
+    { "bf16 state", SEAM_BF16, SEAM_BF16, SEAM_BF16, SEAM_BF16 },
 };
 #define N_COLUMNS (sizeof COLUMNS / sizeof COLUMNS[0])
 
@@ -246,7 +248,7 @@ void seam_inspect(const struct seam_checkpoint *c, uint64_t budget,
     seam_checkpoint_each(c, inspect_count, &tally);
     weights = inspect_tensors(&tally, out);
     for (size_t i = 0; i < N_COLUMNS; i++)
-        p[i] = seam_plan_of(m, COLUMNS[i].planes, COLUMNS[i].planes,
+        p[i] = seam_plan_of(m, COLUMNS[i].latent, COLUMNS[i].index,
                             COLUMNS[i].conv, COLUMNS[i].state);
     inspect_plan(m, p, out);
     if (!budget)

@@ -52,17 +52,26 @@ static void last_progress(void *ctx, uint32_t done, uint32_t total)
 static void expect_lines(const char *report)
 {
     static const char *const lines[] = {
-        "latent, per token                        11264         11264 ",
-        "index keys, per token                      704           363 ",
-        "per token                                11968         11627 ",
-        "per token with MTP block                 13056 ",
+        "latent, per token                        22528         11264 "
+        "         5676         11264         11264         11264\n",
+        "index keys, per token                     1408           704 "
+        "          363           704           363           704\n",
+        "per token                                23936         11968 "
+        "         6039         11968         11627         11968\n",
+        "per token with MTP block                 26112         13056 "
+        "         6588         13056 ",
         "linear state, per sequence           142606336     142606336 "
-        "     71303168 ",
-        "convolution, per sequence              5013504 ",
-        "index ring, per sequence                 22528 ",
-        "per sequence                         147642368 ",
-        "1048576 tokens                     12549357568 ",
-        "1048576 tokens with MTP block      13690208256 ",
+        "    142606336     142606336     142606336      71303168\n",
+        "convolution, per sequence             10027008      10027008 "
+        "     10027008       5013504       5013504       5013504\n",
+        "index ring, per sequence                 45056         45056 "
+        "        45056         22528 ",
+        "per sequence                         152678400     152678400 "
+        "    152678400     147642368 ",
+        "1048576 tokens                     25098715136   12549357568 "
+        "   6332350464   12549357568 ",
+        "1048576 tokens with MTP block      27380416512   13690208256 "
+        "   6908018688   13690208256 ",
         "113074 indexed in 36 files: 181253290872 bytes (168.81 GiB) of "
         "181472931028 (169.01 GiB)",
     };
