@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -175,7 +176,8 @@ struct silent {
 /* A connection between requests has been silent since the last answer; one
  * whose body is arriving has had its chance since the body began.  Of one whose
  * first head has not come only the system knows since when: such a one gets a
- * little time, so that a newcomer is not given up for others. */
+ * little time, so that a newcomer is not given up for others, and is not silent
+ * while something it sent waits for a worker of ours. */
 static bool conn_is_silent(void *ctx, int fd)
 {
     struct silent *s = ctx;
@@ -183,6 +185,7 @@ static bool conn_is_silent(void *ctx, int fd)
     struct sockaddr_storage peer;
     struct tcp_info info;
     socklen_t n = sizeof info;
+    int unread = 0;
     uint64_t ns;
 
     if (!conn_is_ours(s->cs, fd, &peer) ||
@@ -195,7 +198,8 @@ static bool conn_is_silent(void *ctx, int fd)
         return false;
     if (c)
         ns = s->now - c->since_ns;
-    else if (info.tcpi_last_data_recv >= NEWCOMER_MS)
+    else if (info.tcpi_last_data_recv >= NEWCOMER_MS &&
+             !ioctl(fd, FIONREAD, &unread) && !unread)
         ns = (uint64_t)info.tcpi_last_data_recv * 1000000u;
     else
         return false;
