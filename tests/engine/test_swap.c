@@ -350,7 +350,7 @@ static void swap_under_load(enum seam_role role, const char *a, const char *b,
     pthread_join(thread, NULL);
     cr_expect_leq(bytes_held(), bytes + SLACK, "%zu bytes are held, %zu before",
                   bytes_held(), bytes);
-    cr_expect_eq(seam_engine_swaps(f.e, role), n_swaps + 2);
+    cr_expect_eq(seam_engine_swaps(f.e, role), (uint64_t)n_swaps + 2);
     cr_expect_eq(count_fds(), fds);
     cr_expect_eq(count_maps(), maps);
     /* The bound is no licence: nearly all is equal. */
