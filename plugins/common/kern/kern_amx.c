@@ -2,9 +2,8 @@
  * outputs: tiles 0 to 5 are sums (the planes by two halves of the outputs), 6
  * is a plane of x, 7 are weights, which are taken apart into a panel once for
  * all rows. */
-#include "kern_fast.h"
+#include "kern_fast512.h"
 
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -124,17 +123,12 @@ static void group_bytes(const struct step *s, const char *x, uint32_t k,
 
 /* ---- Panels -------------------------------------------------------------- */
 
-static __mmask16 lanes(uint32_t n)
-{
-    return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-}
-
 /* Group g of the outputs [o, o + WIDTH), of which n exist. */
 static void panel_nibbles(const struct kern_mat *w, uint32_t g, uint32_t o,
                           uint32_t n, uint32_t step, char *panel)
 {
     const __m512i low = _mm512_set1_epi32(0x0f0f0f0f);
-    __mmask16 m0 = lanes(n), m1 = n > 16 ? lanes(n - 16) : 0;
+    __mmask16 m0 = fast_lanes(n), m1 = n > 16 ? fast_lanes(n - 16) : 0;
     uint32_t words = w->group_cols / 8;
     const unsigned char *p = w->w + 4 * ((uint64_t)g * words * w->n + o);
 
@@ -191,7 +185,7 @@ static void panel_bytes(const struct kern_mat *w, uint32_t g, uint32_t o,
                         uint32_t n, uint32_t step, char *panel)
 {
     uint32_t gc = w->group_cols;
-    __mmask16 live = lanes(step / 4);
+    __mmask16 live = fast_lanes(step / 4);
 
     for (uint32_t i = 0; i < gc; i += step)
         for (uint32_t u = 0; u < 2; u++, panel += 16 * step) {
@@ -211,38 +205,6 @@ static void panel_bytes(const struct kern_mat *w, uint32_t g, uint32_t o,
 }
 
 /* ---- The products -------------------------------------------------------- */
-
-static __m512 scales(const struct kern_mat *w, uint64_t i, __mmask16 live)
-{
-    const uint16_t *h = (const uint16_t *)w->scale + i;
-
-    switch (w->scale_dtype) {
-    case SEAM_F16:
-        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(live, h));
-    case SEAM_BF16:
-        return _mm512_castsi512_ps(_mm512_slli_epi32(
-            _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(live, h)), 16));
-    default:
-        return _mm512_maskz_loadu_ps(live, (const float *)w->scale + i);
-    }
-}
-
-/* Zero points of the outputs [o, o + 16) in group g. */
-static __m512i zeros(const struct kern_mat *w, uint32_t g, uint32_t o)
-{
-    int32_t z[16] = { 0 };
-
-    if (!w->zero)
-        return _mm512_set1_epi32(8);
-    for (uint32_t j = 0; j < 16 && o + j < w->n; j++) {
-        uint32_t word;
-
-        memcpy(&word, w->zero + 4 * ((uint64_t)g * (w->n / 8) + (o + j) / 8),
-               4);
-        z[j] = (int32_t)(word >> 4 * ((o + j) % 8) & 15) + 1;
-    }
-    return _mm512_loadu_si512(z);
-}
 
 /* 65536 h + 256 m + l of a row of 16 outputs. */
 static __m512i joined(const char *sum, uint32_t planes)
@@ -265,7 +227,6 @@ static inline __attribute__((always_inline)) void settle(
     for (uint32_t r = 0; r < live; r++, rec += stride, sum += 64) {
         struct fast_row x = fast_row(rec, f, k);
         __m512i all = _mm512_set1_epi32(x.sum[g]);
-        __m512 xs = _mm512_set1_ps(x.scale[g]);
 
         for (uint32_t u = 0; u < 2; u++, tot += 16) {
             __m512i v = joined(sum + u * 3072, kern_planes(f));
@@ -273,22 +234,9 @@ static inline __attribute__((always_inline)) void settle(
             if (f.kind == KERN_NIBBLES)
                 v = _mm512_sub_epi32(v, _mm512_mullo_epi32(z[u], all));
             _mm512_store_ps(
-                tot, _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(v), xs),
-                                     s[u], _mm512_load_ps(tot)));
+                tot, fast_scaled(v, x.scale[g], s[u], _mm512_load_ps(tot)));
         }
     }
-}
-
-static void put(float *y, const float *tot, const float *bias, bool add,
-                __mmask16 live)
-{
-    __m512 v = _mm512_load_ps(tot);
-
-    if (bias)
-        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(live, bias));
-    if (add)
-        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(live, y));
-    _mm512_mask_storeu_ps(y, live, v);
 }
 
 /* Group g of all rows of x by the outputs [o, o + n), added to the totals. */
@@ -298,9 +246,10 @@ static void nibbles(const struct kern_mat *w, const struct step *s, uint32_t g,
 {
     const struct kern_form f = { KERN_NIBBLES, w->group_cols };
     uint64_t at = (uint64_t)g * w->n + o;
-    __m512 sc[2] = { scales(w, at, lanes(n)),
-                     scales(w, at + 16, n > 16 ? lanes(n - 16) : 0) };
-    __m512i z[2] = { zeros(w, g, o), zeros(w, g, o + 16) };
+    __m512 sc[2] = { fast_load_scales(w, at, fast_lanes(n)),
+                     fast_load_scales(w, at + 16,
+                                      n > 16 ? fast_lanes(n - 16) : 0) };
+    __m512i z[2] = { fast_zeros(w, g, o), fast_zeros(w, g, o + 16) };
 
     panel_nibbles(w, g, o, n, s->step, panel);
     /* The tiles read it, which the compiler does not know. */
@@ -352,7 +301,7 @@ static void amx_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
     configure(inputs, w->dtype == SEAM_I8);
     for (uint32_t o = o0; o < o1; o += WIDTH) {
         uint32_t n = o1 - o < WIDTH ? o1 - o : WIDTH;
-        __mmask16 m0 = lanes(n), m1 = n > 16 ? lanes(n - 16) : 0;
+        __mmask16 m0 = fast_lanes(n), m1 = n > 16 ? fast_lanes(n - 16) : 0;
 
         memset(tot, 0, (size_t)m * WIDTH * sizeof *tot);
         for (uint32_t g = 0; g * gc < w->k; g++)
@@ -362,9 +311,10 @@ static void amx_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
             float *to = y + r * ldy + (o - o0);
             const float *b = bias ? bias + o : NULL;
 
-            put(to, tot + r * WIDTH, b, add, m0);
+            fast_put(to, _mm512_load_ps(tot + r * WIDTH), b, add, m0);
             if (m1)
-                put(to + 16, tot + r * WIDTH + 16, b ? b + 16 : NULL, add, m1);
+                fast_put(to + 16, _mm512_load_ps(tot + r * WIDTH + 16),
+                         b ? b + 16 : NULL, add, m1);
         }
     }
     _tile_release();

@@ -1,10 +1,9 @@
 /* Integer products with AVX-512 VNNI. */
-#include "kern_fast.h"
+#include "kern_fast512.h"
 
-#include <immintrin.h>
 #include <math.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE FAST_INLINE
 #define AHEAD  16 /* rows of int4 words that are fetched ahead              */
 
 #if defined(__clang__)
@@ -74,26 +73,6 @@ void kern_vnni_pack(const float *x, struct kern_form f, uint32_t k, uint32_t k0,
 
 /* ---- What all have in common --------------------------------------------- */
 
-INLINE __mmask16 lanes(uint32_t n)
-{
-    return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-}
-
-INLINE __m512 scales(const struct kern_mat *w, uint64_t i, __mmask16 live)
-{
-    const uint16_t *h = (const uint16_t *)w->scale + i;
-
-    switch (w->scale_dtype) {
-    case SEAM_F16:
-        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(live, h));
-    case SEAM_BF16:
-        return _mm512_castsi512_ps(_mm512_slli_epi32(
-            _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(live, h)), 16));
-    default:
-        return _mm512_maskz_loadu_ps(live, (const float *)w->scale + i);
-    }
-}
-
 INLINE __m512i dp(__m512i acc, __m512i u, const int8_t *s)
 {
     int32_t four;
@@ -102,40 +81,7 @@ INLINE __m512i dp(__m512i acc, __m512i u, const int8_t *s)
     return _mm512_dpbusd_epi32(acc, u, _mm512_set1_epi32(four));
 }
 
-/* tot + integer * scale of x * scale of w: in all tables the same three
- * roundings. */
-INLINE __m512 scaled(__m512i v, float xs, __m512 ws, __m512 tot)
-{
-    return _mm512_fmadd_ps(
-        _mm512_mul_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(xs)), ws, tot);
-}
-
-INLINE void put(float *y, __m512 v, const float *bias, bool add, __mmask16 live)
-{
-    if (bias)
-        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(live, bias));
-    if (add)
-        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(live, y));
-    _mm512_mask_storeu_ps(y, live, v);
-}
-
 /* ---- Nibbles ------------------------------------------------------------- */
-
-/* Zero points of 16 outputs from o on in group g. */
-static __attribute__((noinline)) __m512i zeros_of(const struct kern_mat *w,
-                                                  uint32_t g, uint32_t o)
-{
-    int32_t z[16] = { 0 };
-
-    for (uint32_t j = 0; j < 16 && o + j < w->n; j++) {
-        uint32_t word;
-
-        memcpy(&word, w->zero + 4 * ((uint64_t)g * (w->n / 8) + (o + j) / 8),
-               4);
-        z[j] = (int32_t)(word >> 4 * ((o + j) % 8) & 15) + 1;
-    }
-    return _mm512_loadu_si512(z);
-}
 
 /* mr rows by nu vectors of outputs from o on, of the last the lanes `last`. */
 INLINE void nibble_tile(uint32_t mr, uint32_t nu, const struct kern_mat *w,
@@ -155,7 +101,7 @@ INLINE void nibble_tile(uint32_t mr, uint32_t nu, const struct kern_mat *w,
         UNROLL
         for (uint32_t u = 0; u < nu; u++) {
             __m512i z =
-                w->zero ? zeros_of(w, g, o + 16 * u) : _mm512_set1_epi32(8);
+                w->zero ? fast_zeros(w, g, o + 16 * u) : _mm512_set1_epi32(8);
 
             UNROLL
             for (uint32_t r = 0; r < mr; r++) {
@@ -194,8 +140,8 @@ INLINE void nibble_tile(uint32_t mr, uint32_t nu, const struct kern_mat *w,
         }
         UNROLL
         for (uint32_t u = 0; u < nu; u++) {
-            __m512 s = scales(w, (uint64_t)g * w->n + o + 16 * u,
-                              u + 1 < nu ? 0xffff : last);
+            __m512 s = fast_load_scales(w, (uint64_t)g * w->n + o + 16 * u,
+                                        u + 1 < nu ? 0xffff : last);
 
             UNROLL
             for (uint32_t r = 0; r < mr; r++) {
@@ -203,7 +149,7 @@ INLINE void nibble_tile(uint32_t mr, uint32_t nu, const struct kern_mat *w,
                 __m512i v = _mm512_add_epi32(_mm512_slli_epi32(h[j], 8), m[j]);
 
                 v = _mm512_add_epi32(_mm512_slli_epi32(v, 8), l[j]);
-                tot[j] = scaled(v, x[r].scale[g], s, tot[j]);
+                tot[j] = fast_scaled(v, x[r].scale[g], s, tot[j]);
             }
         }
     }
@@ -219,14 +165,14 @@ INLINE void nibble_rows(uint32_t mr, uint32_t nu, const struct kern_mat *w,
     __m512 tot[8];
 
     for (; *o < o1 && (nu == 1 || o1 - *o >= 16 * nu); *o += 16 * nu) {
-        __mmask16 last = nu == 1 ? lanes(o1 - *o) : 0xffff;
+        __mmask16 last = nu == 1 ? fast_lanes(o1 - *o) : 0xffff;
 
         nibble_tile(mr, nu, w, *o, last, x, tot);
         for (uint32_t r = 0; r < live; r++)
             for (uint32_t u = 0; u < nu; u++)
-                put(y + r * ldy + 16 * u, tot[r * nu + u],
-                    bias ? bias + *o + 16 * u : NULL, add,
-                    u + 1 < nu ? 0xffff : last);
+                fast_put(y + r * ldy + 16 * u, tot[r * nu + u],
+                         bias ? bias + *o + 16 * u : NULL, add,
+                         u + 1 < nu ? 0xffff : last);
         y += 16 * nu;
     }
 }
@@ -370,10 +316,10 @@ static void bytes(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                                  four_rows(p + 12, g * gc, gc, &x, ahead)));
 
                 v = _mm512_sub_epi32(v, _mm512_set1_epi32(x.sum[g] * 128));
-                tot = scaled(v, x.scale[g], byte_scales(w, o, n, g), tot);
+                tot = fast_scaled(v, x.scale[g], byte_scales(w, o, n, g), tot);
             }
-            put(y + r * ldy + (o - o0), tot, bias ? bias + o : NULL, add,
-                lanes(n));
+            fast_put(y + r * ldy + (o - o0), tot, bias ? bias + o : NULL, add,
+                     fast_lanes(n));
         }
     }
 }
