@@ -270,8 +270,7 @@ static const struct tile_config tile_shape = {
     .rows = { 16, 16, 16, 16, 16, 16, 16, 16 },
 };
 
-__attribute__((target("amx-tile,amx-bf16"))) static uint64_t dot_amx_bf16(
-    uint32_t rounds, float *sink)
+__attribute__((target("amx-tile"))) static void tiles_begin(void)
 {
     _tile_loadconfig(&tile_shape);
     _tile_zero(0);
@@ -282,6 +281,12 @@ __attribute__((target("amx-tile,amx-bf16"))) static uint64_t dot_amx_bf16(
     _tile_zero(5);
     _tile_zero(6);
     _tile_zero(7);
+}
+
+__attribute__((target("amx-tile,amx-bf16"))) static uint64_t dot_amx_bf16(
+    uint32_t rounds, float *sink)
+{
+    tiles_begin();
     for (uint32_t r = 0; r < rounds; r++) {
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
@@ -296,15 +301,7 @@ __attribute__((target("amx-tile,amx-bf16"))) static uint64_t dot_amx_bf16(
 __attribute__((target("amx-tile,amx-int8"))) static uint64_t dot_amx_int8(
     uint32_t rounds, float *sink)
 {
-    _tile_loadconfig(&tile_shape);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    _tile_zero(6);
-    _tile_zero(7);
+    tiles_begin();
     for (uint32_t r = 0; r < rounds; r++) {
         _tile_dpbssd(0, 4, 6);
         _tile_dpbssd(1, 4, 7);

@@ -80,3 +80,14 @@ bool talker_ask(struct talker *t, const int32_t *prompt, uint32_t n,
     *cached = info.n_cached;
     return info.end == SEAM_GEN_LENGTH && got == max;
 }
+
+uint32_t gen_take_all(struct seam_gen *g, struct seam_gen_token *out,
+                      uint32_t cap)
+{
+    bool ended = false;
+    uint32_t n = 0;
+
+    while (!ended)
+        n += seam_gen_take(g, -1, out + n, cap - n, &ended);
+    return n;
+}

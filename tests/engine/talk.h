@@ -24,4 +24,8 @@ bool talker_ask(struct talker *t, const int32_t *prompt, uint32_t n,
                 const char *salt, float temperature, uint64_t seed,
                 uint32_t max, int32_t *out, uint32_t *cached);
 
+/* Take everything until it has ended, at most cap tokens; returns how many. */
+uint32_t gen_take_all(struct seam_gen *g, struct seam_gen_token *out,
+                      uint32_t cap);
+
 #endif

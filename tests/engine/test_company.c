@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/engine/engine.h"
+#include "tests/engine/talk.h"
 
 /* Sanitizers compute fewer of the same. */
 #ifdef SEAM_TEST_QUICK
@@ -82,17 +83,6 @@ static struct seam_gen *submit(struct company *c, const int32_t *prompt,
     return g;
 }
 
-static uint32_t collect(struct seam_gen *g, struct seam_gen_token *out,
-                        uint32_t cap)
-{
-    bool ended = false;
-    uint32_t n = 0;
-
-    while (!ended)
-        n += seam_gen_take(g, -1, out + n, cap - n, &ended);
-    return n;
-}
-
 static void draw_prompt(unsigned *seed, int32_t *prompt, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -117,7 +107,7 @@ Test(company, the_same_prompts_alone_and_in_random_company_give_equal_tokens)
         n_prompt[i] = 4 + (uint32_t)rand_r(&seed) % 190;
         draw_prompt(&seed, prompt[i], n_prompt[i]);
         g[0] = submit(&c, prompt[i], n_prompt[i], LEN, 0, 0);
-        cr_assert_eq(collect(g[0], alone[i], LEN), LEN);
+        cr_assert_eq(gen_take_all(g[0], alone[i], LEN), LEN);
         seam_gen_free(g[0]);
     }
     while (n < N_PROMPTS || others < N_OTHERS) {
@@ -148,7 +138,7 @@ Test(company, the_same_prompts_alone_and_in_random_company_give_equal_tokens)
         }
     }
     for (int i = 0; i < N_PROMPTS; i++) {
-        cr_assert_eq(collect(g[i], t, LEN), LEN);
+        cr_assert_eq(gen_take_all(g[i], t, LEN), LEN);
         for (int j = 0; j < LEN; j++)
             cr_assert_eq(t[j].id, alone[i][j].id, "prompt %d, token %d", i, j);
         seam_gen_free(g[i]);
@@ -175,7 +165,7 @@ Test(company, who_is_urgent_takes_the_row_of_who_is_not_and_gives_it_back)
     for (int i = 0; i < 4; i++) {
         draw_prompt(&seed, prompt[i], 30);
         g[0] = submit(&c, prompt[i], 30, LEN, 0, 0);
-        cr_assert_eq(collect(g[0], before[i], LEN), LEN);
+        cr_assert_eq(gen_take_all(g[0], before[i], LEN), LEN);
         seam_gen_free(g[0]);
     }
     for (int i = 0; i < 4; i++) {
@@ -187,11 +177,11 @@ Test(company, who_is_urgent_takes_the_row_of_who_is_not_and_gives_it_back)
         cr_expect_eq(after[0].id, before[i][0].id);
     }
     urgent = submit(&c, prompt[0], 30, LEN, -9, 0);
-    cr_assert_eq(collect(urgent, t, LEN), LEN);
+    cr_assert_eq(gen_take_all(urgent, t, LEN), LEN);
     for (int j = 0; j < LEN; j++)
         cr_expect_eq(t[j].id, before[0][j].id);
     for (int i = 0; i < 4; i++) {
-        uint32_t n = collect(g[i], after, LEN);
+        uint32_t n = gen_take_all(g[i], after, LEN);
 
         cr_assert_eq(n, LEN - 1);
         for (uint32_t j = 0; j < n; j++)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/engine/engine.h"
+#include "tests/engine/talk.h"
 
 /* Sanitizers compute fewer of the same. */
 #ifdef SEAM_TEST_QUICK
@@ -90,24 +91,12 @@ static struct seam_gen *submit(struct fixture *f,
     return g;
 }
 
-/* Take everything; returns the number of generated tokens in out [cap]. */
-static uint32_t collect(struct seam_gen *g, struct seam_gen_token *out,
-                        uint32_t cap)
-{
-    bool ended = false;
-    uint32_t n = 0;
-
-    while (!ended)
-        n += seam_gen_take(g, -1, out + n, cap - n, &ended);
-    return n;
-}
-
 static uint32_t generate(struct fixture *f, const struct seam_gen_params *p,
                          struct seam_gen_token *out, uint32_t cap,
                          struct seam_gen_info *info)
 {
     struct seam_gen *g = submit(f, p);
-    uint32_t n = collect(g, out, cap);
+    uint32_t n = gen_take_all(g, out, cap);
 
     seam_gen_info(g, info);
     seam_gen_free(g);
@@ -198,7 +187,7 @@ Test(engine, company_and_preemption_change_no_token)
         p.n_prompt = (uint32_t)(5 + 2 * i);
         p.temperature = i % 2 ? 0.8f : 0;
         p.seed = (uint64_t)i;
-        cr_assert_eq(collect(g[i], t, LEN), LEN);
+        cr_assert_eq(gen_take_all(g[i], t, LEN), LEN);
         seam_gen_free(g[i]);
         if (i == N - 1)
             preempted = atomic_load(&seam_engine_stats(f.e)->preemptions);
@@ -367,9 +356,9 @@ Test(engine, cancelled_ones_leave_and_others_go_on)
         seam_gen_cancel(g[i]);
     p.max_tokens = 3;
     last = submit(&f, &p);
-    cr_expect_eq(collect(last, t, 512), 3);
+    cr_expect_eq(gen_take_all(last, t, 512), 3);
     for (int i = 0; i < 8; i++) {
-        collect(g[i], t, 512);
+        gen_take_all(g[i], t, 512);
         seam_gen_info(g[i], &info);
         cr_expect_eq(info.end, SEAM_GEN_ABORT);
         seam_gen_free(g[i]);
@@ -417,7 +406,7 @@ Test(engine, stop_ends_what_runs)
     p = params(&f, 400);
     g = submit(&f, &p);
     seam_engine_stop(f.e);
-    collect(g, t, 512);
+    gen_take_all(g, t, 512);
     seam_gen_info(g, &info);
     cr_expect_eq(info.end, SEAM_GEN_ABORT);
     seam_gen_free(g);
@@ -556,7 +545,7 @@ Test(engine, a_grammar_shapes_the_answer_and_company_does_not_mind)
     g = submit(&f, &p);
     beside = submit(&f, &plain);
     seam_grammar_unref(grammar);
-    n = collect(g, t, 64);
+    n = gen_take_all(g, t, 64);
     seam_gen_info(g, &info);
     cr_expect_eq(info.end, SEAM_GEN_STOP, "%s", info.err.text);
     for (uint32_t i = 0; i + 1 < n; i++) {
@@ -566,7 +555,7 @@ Test(engine, a_grammar_shapes_the_answer_and_company_does_not_mind)
     }
     cr_expect(!strcmp(answer.p, "\"yes\"") || !strcmp(answer.p, "\"no\""), "%s",
               answer.p);
-    cr_expect_eq(collect(beside, again, 16), 16);
+    cr_expect_eq(gen_take_all(beside, again, 16), 16);
     for (int i = 0; i < 16; i++)
         cr_expect_eq(again[i].id, free_run[i].id);
     seam_gen_free(g);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/engine/impl.h"
+#include "tests/engine/talk.h"
 
 /* Sanitizers compute fewer of the same. */
 #ifdef SEAM_TEST_QUICK
@@ -87,11 +88,8 @@ static struct seam_gen *submit(struct states *s, const int32_t *prompt,
 static uint32_t finish(struct seam_gen *g, struct seam_gen_token *t,
                        uint32_t cap, struct seam_gen_info *info)
 {
-    bool ended = false;
-    uint32_t n = 0;
+    uint32_t n = gen_take_all(g, t, cap);
 
-    while (!ended)
-        n += seam_gen_take(g, -1, t + n, cap - n, &ended);
     seam_gen_info(g, info);
     seam_gen_free(g);
     return n;

@@ -7,35 +7,7 @@
 
 #include "tests/http/collect.h"
 #include "tests/http/fixture.h"
-
-#define K(k, v) "<arg_key>" k "</arg_key><arg_value>" v "</arg_value>"
-#define TC(x)   "<tool_call>" x "</tool_call>"
-
-static const char tools[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\","
-    "\"parameters\":{\"type\":\"object\",\"properties\":{"
-    "\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"}}}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"now\"}},"
-    "{\"name\":\"write_file\",\"parameters\":{\"properties\":{"
-    "\"path\":{\"type\":\"string\"},\"content\":{\"type\":\"string\"}}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"set\",\"parameters\":{"
-    "\"properties\":{\"i\":{\"type\":\"integer\"},\"f\":{\"type\":\"number\"},"
-    "\"b\":{\"type\":\"boolean\"},\"o\":{\"type\":\"object\"},"
-    "\"a\":{\"type\":\"array\"},\"s\":{\"type\":\"string\"},"
-    "\"ns\":{\"type\":[\"string\",\"null\"]},"
-    "\"an\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},"
-    "\"ni\":{\"type\":[\"integer\",\"null\"]},\"e\":{\"enum\":[\"7\",8]},"
-    "\"any\":{}}}}}]";
-
-enum { FORWARD = 1, NO_TOOLS = 2, CUT = 4, ANSWER = 8, NONE = 16, ONE = 32 };
-
-static const struct vector {
-    const char *id, *text;
-    uint32_t how;
-    const char *reasoning, *content, *calls, *finish;
-} vectors[] = {
-#include "tests/plugins/parser_vectors.h"
-};
+#include "tests/plugins/vectors.h"
 
 /* Not what only the parser's settings or the token limit bring about, what lies
  * behind an only call, where the server stops, and the fixture's end of turn. */
@@ -57,14 +29,14 @@ static void check(struct fixture *f, unsigned seed, const struct vector *v,
     struct answer a;
     char body[4096], more[3072];
 
-    snprintf(
-        more, sizeof more, "%s%s%s%s%s\"max_tokens\":2000",
-        v->how & ANSWER ? "\"enable_thinking\":false," : "",
-        v->how & NO_TOOLS ? "" : "\"tools\":", v->how & NO_TOOLS ? "" : tools,
-        v->how & NO_TOOLS ? ""
-        : v->how & NONE   ? ",\"tool_choice\":\"none\","
-                          : ",",
-        v->how & ONE ? "\"parallel_tool_calls\":false," : "");
+    snprintf(more, sizeof more, "%s%s%s%s%s\"max_tokens\":2000",
+             v->how & ANSWER ? "\"enable_thinking\":false," : "",
+             v->how & NO_TOOLS ? "" : "\"tools\":",
+             v->how & NO_TOOLS ? "" : spec_tools,
+             v->how & NO_TOOLS ? ""
+             : v->how & NONE   ? ",\"tool_choice\":\"none\","
+                               : ",",
+             v->how & ONE ? "\"parallel_tool_calls\":false," : "");
     answer_both(f->url, ask(body, sizeof body, seed, more), &a);
     cr_assert_eq(a.status, 200, "%s", v->id);
     for (unsigned i = 0; i < a.n_calls; i++)
