@@ -69,12 +69,6 @@ const struct seam_tokenizer *seam_engine_tokenizer(const struct seam_engine *e)
     return e->rt->model.tokenizer;
 }
 
-const struct seam_checkpoint *seam_engine_checkpoint(
-    const struct seam_engine *e)
-{
-    return e->rt->model.checkpoint;
-}
-
 struct seam_instance *seam_engine_plugin(const struct seam_engine *e,
                                          enum seam_role role)
 {

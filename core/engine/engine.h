@@ -85,8 +85,6 @@ uint32_t seam_engine_retry_after_s(const struct seam_engine *e);
 
 /* Valid once READY, and all but the plugins constant from then on. */
 const struct seam_tokenizer *seam_engine_tokenizer(const struct seam_engine *e);
-const struct seam_checkpoint *seam_engine_checkpoint(
-    const struct seam_engine *e);
 /* The plugin that fills a role now, with a reference: it may be replaced at any
  * time, and lives until seam_instance_unref. */
 struct seam_instance *seam_engine_plugin(const struct seam_engine *e,

@@ -32,7 +32,7 @@ void seam_hosted_init(struct seam_hosted *h, const char *name,
 /* Frees the counters; warns when the plugin still holds memory. */
 void seam_hosted_release(struct seam_hosted *h);
 
-/* Calls fn for each counter cell of the plugin.  [control] */
+/* Calls fn for each counter cell of the plugin, whose instance is made.  [any] */
 void seam_hosted_counters(const struct seam_hosted *h,
                           void (*fn)(void *ctx, const char *plugin,
                                      const char *name, const char *unit,

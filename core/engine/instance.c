@@ -190,14 +190,6 @@ void seam_instance_free(struct seam_instance *i)
     free(i);
 }
 
-struct seam_instance *seam_instance_ref(struct seam_instance *i)
-{
-    pthread_mutex_lock(&i->home->lock);
-    i->refs++;
-    pthread_mutex_unlock(&i->home->lock);
-    return i;
-}
-
 void seam_instance_unref(struct seam_instance *i)
 {
     struct seam_instances *home;

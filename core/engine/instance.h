@@ -85,7 +85,6 @@ void seam_instance_end(struct seam_instance *i);
 /* End it and unload the plugin.  NULL is fine.  [control] */
 void seam_instance_free(struct seam_instance *i);
 
-struct seam_instance *seam_instance_ref(struct seam_instance *i);
 /* NULL is fine.  [any] */
 void seam_instance_unref(struct seam_instance *i);
 /* Free what was retired.  [control] */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/engine/instance.h"
 #include "core/server/routes.h"
 
 struct metrics {
@@ -197,6 +198,27 @@ static void metrics_swaps(struct metrics *m, struct seam_stats *s)
                      (unsigned long long)load64(&s->swaps_refused[r]));
 }
 
+static void metrics_counter(void *ctx, const char *plugin, const char *name,
+                            const char *unit, uint64_t value)
+{
+    char whole[128], help[128];
+
+    snprintf(whole, sizeof whole, "seam_plugin_%s_%s", plugin, name);
+    snprintf(help, sizeof help, "Counted by the plugin, in %s.", unit);
+    metrics_one(ctx, whole, "counter", help, (double)value);
+}
+
+/* What the plugins in use count themselves (plugin.h, seam_host.counter). */
+static void metrics_plugins(struct metrics *m, const struct seam_engine *e)
+{
+    for (int r = 0; r < SEAM_N_ROLES; r++) {
+        struct seam_instance *i = seam_engine_plugin(e, (enum seam_role)r);
+
+        seam_hosted_counters(&i->host, metrics_counter, m);
+        seam_instance_unref(i);
+    }
+}
+
 static void metrics_process(struct metrics *m)
 {
     long pages = 0, skip = 0;
@@ -270,8 +292,10 @@ void seam_api_metrics(struct seam_http *h)
     seam_buf_str(&m.labels, "\",engine=\"0\"");
     seam_stats_init(&none);
     metrics_engine(&m, h->s->config, e ? seam_engine_stats(e) : &none);
-    if (e && seam_engine_state(e) == SEAM_ENGINE_READY)
+    if (e && seam_engine_state(e) == SEAM_ENGINE_READY) {
         metrics_grammars(&m, seam_engine_compiled(e));
+        metrics_plugins(&m, e);
+    }
     if (e)
         seam_engine_disk_stats(e, &disk);
     metrics_disk(&m, &disk);

@@ -674,6 +674,9 @@ Test(metrics, are_prometheus_text)
         "finished_reason=\"stop\"} 1\n",
         "process_resident_memory_bytes ",
         "process_open_fds ",
+        "seam_plugin_glm47_unknown_calls{model_name=\"scripted\","
+        "engine=\"0\"} 0\n",
+        "seam_plugin_glm47_repaired_calls{",
     };
     struct fixture f;
     struct reply r;
