@@ -173,25 +173,44 @@ struct silent {
     int fd;
 };
 
+/* Established, as far as both ends are concerned. */
+static bool conn_is_up(int fd, struct tcp_info *info)
+{
+    socklen_t n = sizeof *info;
+
+    return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &n) &&
+           info->tcpi_state == TCP_ESTABLISHED;
+}
+
+/* No more will be read than has come: the peer ended, or we did. */
+static bool conn_is_deaf(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLRDHUP };
+
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLRDHUP);
+}
+
 /* A connection between requests has been silent since the last answer; one
  * whose body is arriving has had its chance since the body began.  Of one whose
  * first head has not come only the system knows since when: such a one gets a
  * little time, so that a newcomer is not given up for others, and is not silent
- * while something it sent waits for a worker of ours. */
+ * while something it sent waits for a worker of ours.
+ *
+ * That may still be wrong about a request that a worker has read and not yet
+ * shown to us, so what is given up is only deaf: such a request is answered,
+ * and whoever waits for the rest of one hears that there is none. */
 static bool conn_is_silent(void *ctx, int fd)
 {
     struct silent *s = ctx;
     const struct seam_conn *c;
     struct sockaddr_storage peer;
     struct tcp_info info;
-    socklen_t n = sizeof info;
     int unread = 0;
     uint64_t ns;
 
-    if (!conn_is_ours(s->cs, fd, &peer) ||
-        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) ||
-        (info.tcpi_state != TCP_ESTABLISHED &&
-         info.tcpi_state != TCP_CLOSE_WAIT))
+    /* One whose peer has ended needs no help to end. */
+    if (!conn_is_ours(s->cs, fd, &peer) || !conn_is_up(fd, &info) ||
+        conn_is_deaf(fd))
         return false;
     c = conn_of(s->cs, fd);
     if (c && c->phase >= SEAM_CONN_BUSY)
@@ -223,7 +242,7 @@ static void conn_evict(struct seam_conns *cs)
 
     conn_each_fd(conn_is_silent, &s);
     if (s.fd >= 0)
-        shutdown(s.fd, SHUT_RDWR);
+        shutdown(s.fd, SHUT_RD);
 }
 
 /* ---- The monitor --------------------------------------------------------- */
@@ -463,15 +482,24 @@ uint32_t seam_conns_count(struct seam_conns *cs)
     return n;
 }
 
+bool seam_conn_given_up(const struct seam_conn *c)
+{
+    struct tcp_info info;
+
+    return c->fd >= 0 && conn_is_deaf(c->fd) && conn_is_up(c->fd, &info);
+}
+
 bool seam_conn_gone(const struct seam_conn *c)
 {
+    struct tcp_info info;
     char byte;
     ssize_t n;
 
     if (c->fd < 0)
         return false;
     n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n == 0 ||
+    /* Who was given up reads the same as who left. */
+    return (n == 0 && !conn_is_up(c->fd, &info)) ||
            (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 

@@ -6,7 +6,7 @@
  * the socket is found by its address pair, which lets us notice a peer that
  * left, and bound every wait by a deadline of our own (CivetWeb's are multiples
  * of 2 s and start anew with each byte).  When nearly all workers are held, the
- * connection that has been silent longest is closed for the one that came. */
+ * connection that has been silent longest is given up for the one that came. */
 #ifndef SEAM_SERVER_CONN_H
 #define SEAM_SERVER_CONN_H
 
@@ -73,6 +73,10 @@ bool seam_conns_admit(struct seam_conns *cs);
 void seam_conns_leave(struct seam_conns *cs);
 uint32_t seam_conns_busy(const struct seam_conns *cs);
 uint32_t seam_conns_count(struct seam_conns *cs);
+
+/* Nothing more is read from it, since it was silent while workers were short:
+ * a request that had come all the same is answered, as its last. */
+bool seam_conn_given_up(const struct seam_conn *c);
 
 /* The peer closed its side or the connection broke.  Bytes that wait are a
  * pipelined request, not a goodbye. */

@@ -417,6 +417,7 @@ int seam_dispatch(struct mg_connection *mg)
         return dispatch_refuse(&h, &e);
     }
     seam_conn_enter(h.s->conns, h.c, SEAM_CONN_BUSY, 0);
+    h.close = seam_conn_given_up(h.c);
     if (seam_frame_check(h.ri, w->base, &h.frame, &e))
         return dispatch_refuse(&h, &e);
     dispatch_id(&h);
@@ -459,6 +460,10 @@ int seam_dispatch_error(struct mg_connection *mg, int status, const char *text)
         seam_api_fail(&e, 505, "http_version", NULL,
                       "the HTTP version must be "
                       "1.0 or 1.1");
+    else if (seam_conn_given_up(h.c))
+        seam_api_fail(&e, 408, "request_timeout", NULL,
+                      "the rest of the request head did not come while others "
+                      "waited for the connection");
     else if (waited >= (uint64_t)h.s->config->server.body_timeout_ms)
         seam_api_fail(&e, 408, "request_timeout", NULL,
                       "the request head did not arrive in time");

@@ -113,6 +113,10 @@ static int http_cut(struct seam_http *h, struct seam_api_error *e)
         return seam_api_fail(e, 408, "request_timeout", NULL,
                              "the body did not arrive within %lld ms",
                              (long long)h->s->config->server.body_timeout_ms);
+    if (seam_conn_given_up(h->c))
+        return seam_api_fail(e, 408, "request_timeout", NULL,
+                             "the rest of the body did not come while others "
+                             "waited for the connection");
     return seam_api_fail(e, 400, "invalid_framing", NULL,
                          h->frame.chunked
                              ? "the chunked body is malformed or ends early"
