@@ -121,6 +121,7 @@ static void key_make(struct seam_buf *key, const struct source *s)
     key_part(key, s->text, s->n);
     for (size_t i = 0; i < s->n_imports; i++) {
         key_part(key, s->imports[i].name, strlen(s->imports[i].name));
+        key_part(key, s->imports[i].spaced ? "s" : "", s->imports[i].spaced);
         key_json(key, s->imports[i].schema);
     }
 }

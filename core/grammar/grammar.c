@@ -77,7 +77,7 @@ int seam_grammar_text(struct seam_grammar **g, const struct seam_vocab *v,
 {
     struct seam_error own;
     struct g_build b;
-    struct g_json j = { .b = &b };
+    struct g_json j = { .b = &b }, spaced = { .b = &b };
     struct g_schema *docs = NULL;
     json_t *names = NULL;
     uint32_t start;
@@ -85,10 +85,13 @@ int seam_grammar_text(struct seam_grammar **g, const struct seam_vocab *v,
 
     g_build_init(&b, v, err ? err : &own);
     j.compact = opts && (opts->flags & SEAM_GRAMMAR_COMPACT);
-    start = g_text_add(&docs, &j, text, n, where, imports, n_imports, &names);
+    start = g_text_add(&docs, &j, &spaced, text, n, where, imports, n_imports,
+                       &names);
+    g_json_finish(&spaced);
     rc = finish(&b, &j, docs, names, start, where, opts, g);
     g_schema_release(docs);
     json_decref(names);
+    g_json_release(&spaced);
     g_json_release(&j);
     g_build_release(&b);
     return rc;
@@ -102,7 +105,9 @@ int seam_vocab_warm(struct seam_vocab *v, struct seam_error *err)
     static const char counted[] = "{\"type\":\"string\",\"minLength\":2,"
                                   "\"maxLength\":9}";
     json_t *schema = json_loads(counted, 0, NULL);
-    struct seam_grammar_import import = { "counted", schema, "counted" };
+    struct seam_grammar_import import = { .name = "counted",
+                                          .schema = schema,
+                                          .where = "counted" };
     int rc = schema ? 0 : SEAM_ENOMEM;
 
     for (uint32_t flags = 0; flags <= SEAM_GRAMMAR_COMPACT && !rc; flags++) {

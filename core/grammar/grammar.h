@@ -81,6 +81,7 @@ struct seam_grammar_import {
     const char *name;
     const json_t *schema;
     const char *where; /* begins the messages about it */
+    bool spaced;       /* with white space, in spite of SEAM_GRAMMAR_COMPACT */
 };
 
 /* JSON that conforms to the schema.  What of JSON Schema is not supported is

@@ -21,7 +21,7 @@ struct rule {
 
 struct text {
     struct g_build *b;
-    struct g_json *j;
+    struct g_json *j, *spaced;
     struct g_schema **docs;
     const char *where;
     const char *p;
@@ -752,6 +752,9 @@ static void set_all(struct text *t)
 
     put_in_place(t);
     g_json_never(t->j, t->never);
+    for (size_t i = 0; i < t->n_imports && !t->spaced->never; i++)
+        if (t->import[i].spaced)
+            g_json_never(t->spaced, t->never);
     text_make(t, &any);
     for (uint32_t i = 0; i < t->n_rules && !t->b->rc; i++) {
         struct g_part part;
@@ -773,9 +776,10 @@ static void set_all(struct text *t)
             if (strcmp(t->import[i].name, name) != 0)
                 continue;
             /* What was called becomes a call of the schema's rule. */
-            uint32_t rule = g_schema_add(t->docs, t->j, t->import[i].schema,
-                                         t->import[i].where,
-                                         (uint32_t)strtoul(key, NULL, 10));
+            uint32_t rule =
+                g_schema_add(t->docs, t->import[i].spaced ? t->spaced : t->j,
+                             t->import[i].schema, t->import[i].where,
+                             (uint32_t)strtoul(key, NULL, 10));
 
             part.from = g_state(t->b);
             part.to = g_calling(t->b, part.from, rule);
@@ -801,13 +805,15 @@ bool g_text_name(const json_t *names, uint32_t rule, char *out, size_t cap)
     return false;
 }
 
-uint32_t g_text_add(struct g_schema **docs, struct g_json *j, const char *p,
-                    size_t n, const char *where,
+uint32_t g_text_add(struct g_schema **docs, struct g_json *j,
+                    struct g_json *spaced, const char *p, size_t n,
+                    const char *where,
                     const struct seam_grammar_import *imports, size_t n_imports,
                     json_t **names)
 {
     struct text t = { .b = j->b,
                       .j = j,
+                      .spaced = spaced,
                       .docs = docs,
                       .where = where,
                       .p = p,

@@ -4,10 +4,11 @@
 
 #include "core/grammar/schema.h"
 
-/* The rule "root" of a text.  *names, which the caller releases, says which rule
- * has which name. */
-uint32_t g_text_add(struct g_schema **docs, struct g_json *j, const char *p,
-                    size_t n, const char *where,
+/* The rule "root" of a text.  spaced is for imports that say so, j for all else.
+ * *names, which the caller releases, says which rule has which name. */
+uint32_t g_text_add(struct g_schema **docs, struct g_json *j,
+                    struct g_json *spaced, const char *p, size_t n,
+                    const char *where,
                     const struct seam_grammar_import *imports, size_t n_imports,
                     json_t **names);
 /* "rule \"name\"" for a message; false when the rule has none. */

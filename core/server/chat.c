@@ -724,7 +724,8 @@ static int chat_open_stream(struct choice *ch, struct seam_api_error *e)
     struct seam_parse_opts o = {
         .size = sizeof o,
         .flags = (r->tool_choice == SEAM_TOOLS_NONE ? SEAM_PARSE_NO_CALLS : 0) |
-                 (r->parallel_calls ? 0 : SEAM_PARSE_ONE_CALL),
+                 (r->parallel_calls ? 0 : SEAM_PARSE_ONE_CALL) |
+                 (c->constraint.form ? SEAM_PARSE_FORM : 0),
         .prompt_tail = { c->prompt_text.p, c->prompt_text.n },
     };
 

@@ -29,6 +29,8 @@ static int constraint_refuse(const char *param, int rc, const char *text,
 /* A grammar on its way from the parser. */
 struct calls {
     const struct seam_request *r;
+    const struct seam_grammar_import
+        *answer;   /* what may come instead, or NULL */
     json_t *tools; /* those that the parser was given */
     struct seam_buf text;
     struct schema {
@@ -37,7 +39,7 @@ struct calls {
         json_t *v;
     } * schema; /* [n] */
     uint32_t n, cap;
-    struct seam_grammar_import *import; /* [n] */
+    struct seam_grammar_import *import; /* [n], then the answer's */
 };
 
 static void calls_release(struct calls *c)
@@ -105,7 +107,7 @@ static int calls_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
 /* The schemas as the compiler wants them. */
 static int calls_import(struct calls *c, struct seam_error *err)
 {
-    c->import = calloc(c->n ? c->n : 1, sizeof *c->import);
+    c->import = calloc(c->n + 1, sizeof *c->import);
     if (!c->import)
         return seam_fail(err, SEAM_ENOMEM, "no memory");
     for (uint32_t i = 0; i < c->n; i++) {
@@ -125,6 +127,8 @@ static int calls_import(struct calls *c, struct seam_error *err)
                                                      .schema = s->v,
                                                      .where = s->where.p };
     }
+    if (c->answer)
+        c->import[c->n] = *c->answer;
     return 0;
 }
 
@@ -182,6 +186,16 @@ static bool is_forced(const struct seam_request *r)
            r->tool_choice == SEAM_TOOLS_NAMED;
 }
 
+static int constraint_apart(const struct seam_instance *parser,
+                            struct seam_api_error *e)
+{
+    return seam_api_fail(e, 400, "unsupported_value", "response_format",
+                         "response_format cannot be combined with tools that "
+                         "may be called: the parser plugin %s does not say "
+                         "how its model writes calls",
+                         parser->host.name);
+}
+
 static int calls_compile(const struct seam_engine *engine,
                          const struct seam_instance *parser, struct calls *c,
                          uint32_t flags, struct seam_grammar **g,
@@ -202,12 +216,15 @@ static int calls_compile(const struct seam_engine *engine,
         return seam_api_fail(e, 500, NULL, NULL,
                              "the parser plugin's grammar of calls cannot be "
                              "used");
+    /* One made before there was such a thing. */
+    if (!rc && c->answer && (!c->text.n || !strstr(c->text.p, "@answer")))
+        return constraint_apart(parser, e);
     if (!rc)
         rc = calls_import(c, &err);
     if (!rc)
-        rc = seam_compiled_text(seam_engine_compiled(engine), g, c->text.p,
-                                c->text.n, "tools", c->import, c->n,
-                                SEAM_GRAMMAR_COMPACT, &err);
+        rc = seam_compiled_text(
+            seam_engine_compiled(engine), g, c->text.p, c->text.n, "tools",
+            c->import, c->n + (c->answer != NULL), SEAM_GRAMMAR_COMPACT, &err);
     if (!rc)
         return 0;
     /* What the parser says is of its list; imports were told their paths. */
@@ -222,21 +239,32 @@ static int calls_compile(const struct seam_engine *engine,
     return rc;
 }
 
+/* answer: what may come in the place of calls, or NULL: text, unless calls are
+ * asked for.  Without a grammar the model is free, or has nothing to call. */
 static int calls_make(const struct seam_engine *engine,
                       const struct seam_instance *parser,
                       const struct seam_request *r, bool thinking,
+                      const struct seam_grammar_import *answer,
                       struct seam_grammar **g, struct seam_api_error *e)
 {
     bool named = r->tool_choice == SEAM_TOOLS_NAMED, forced = is_forced(r);
-    struct calls c = { .r = r, .tools = seam_tools_callable(r) };
+    struct calls c = { .r = r,
+                       .answer = answer,
+                       .tools = seam_tools_callable(r) };
     uint32_t flags = (thinking ? SEAM_CALLS_THINK : 0) |
                      (forced ? SEAM_CALLS_MUST : 0) |
+                     (answer ? SEAM_CALLS_ANSWER : 0) |
                      (named || !r->parallel_calls ? SEAM_CALLS_ONE : 0);
     int rc = 0;
 
     if (!c.tools || (named && calls_name(&c)))
         rc = no_memory(e);
-    else if (!forced && (!calls_extension(parser) || !is_strict(c.tools)))
+    else if (answer && !json_array_size(c.tools))
+        rc = 0;
+    else if (answer && !calls_extension(parser))
+        rc = constraint_apart(parser, e);
+    else if (!answer && !forced &&
+             (!calls_extension(parser) || !is_strict(c.tools)))
         rc = 0; /* the model is free */
     else if (!json_array_size(c.tools))
         rc = seam_api_invalid(e, "tool_choice",
@@ -295,41 +323,52 @@ int32_t seam_constraint_after(const struct seam_engine *engine,
     return -1;
 }
 
-int seam_constraint_make(const struct seam_engine *engine,
-                         const struct seam_instance *parser,
-                         const struct seam_request *r, const int32_t *prompt,
-                         size_t n_prompt, struct seam_constraint *c,
-                         struct seam_api_error *e)
+/* What response_format asks for, as a schema to be released; NULL: no memory.
+ * type is json_object or json_schema. */
+static json_t *format_schema(const json_t *format, const char *type,
+                             const char **where)
+{
+    const json_t *v = json_object_get(format, "json_schema");
+
+    *where = "response_format.json_schema.schema";
+    if (!strcmp(type, "json_schema"))
+        return json_incref(json_object_get(v, "schema"));
+    *where = "response_format";
+    return json_pack("{s:s}", "type", "object");
+}
+
+/* Calls, or else text of the format. */
+static int format_or_calls(const struct seam_engine *engine,
+                           const struct seam_instance *parser,
+                           const struct seam_request *r, bool thinking,
+                           const json_t *format, const char *type,
+                           struct seam_constraint *c, struct seam_api_error *e)
+{
+    struct seam_grammar_import answer = { .name = "answer", .spaced = true };
+    json_t *schema = format_schema(format, type, &answer.where);
+    int rc;
+
+    answer.schema = schema;
+    rc = schema
+             ? calls_make(engine, parser, r, thinking, &answer, &c->grammar, e)
+             : no_memory(e);
+    c->whole = c->form = c->grammar != NULL;
+    json_decref(schema);
+    return rc;
+}
+
+static int format_make(const struct seam_engine *engine,
+                       const struct seam_request *r, const json_t *format,
+                       const char *type, struct seam_constraint *c,
+                       struct seam_api_error *e)
 {
     struct seam_compiled *known = seam_engine_compiled(engine);
-    const json_t *format = json_object_get(r->body, "response_format");
     const json_t *text = json_object_get(r->body, "grammar");
-    const char *type = json_string_value(json_object_get(format, "type"));
-    const char *field = json_is_string(text) ? "grammar" : "response_format";
-    bool calls = r->has_tools && r->tool_choice != SEAM_TOOLS_NONE;
+    const char *field = type ? "response_format" : "grammar";
     struct seam_error err = { 0 };
     int rc;
 
-    *c = (struct seam_constraint){ .grammar = NULL };
-    if (type && !strcmp(type, "text"))
-        type = NULL;
-    if (!type && !json_is_string(text)) {
-        /* Reasoning could call a tool or end the answer. */
-        c->whole = true;
-        return calls ? calls_make(
-                           engine, parser, r,
-                           seam_constraint_after(engine, prompt, n_prompt) >= 0,
-                           &c->grammar, e)
-                     : 0;
-    }
-    if (calls)
-        return seam_api_fail(e, 400, "unsupported_value", field,
-                             "%s cannot be combined with tools that may be "
-                             "called",
-                             field);
-    if (type && json_is_string(text))
-        return seam_api_fail(e, 400, "unsupported_value", field,
-                             "grammar cannot be combined with response_format");
+    c->form = true;
     if (!type)
         rc = seam_compiled_text(known, &c->grammar, json_string_value(text),
                                 json_string_length(text), field, NULL, 0, 0,
@@ -342,4 +381,44 @@ int seam_constraint_make(const struct seam_engine *engine,
             json_object_get(json_object_get(format, "json_schema"), "schema"),
             "response_format.json_schema.schema", 0, &err);
     return rc ? constraint_refuse(field, rc, err.text, e) : 0;
+}
+
+int seam_constraint_make(const struct seam_engine *engine,
+                         const struct seam_instance *parser,
+                         const struct seam_request *r, const int32_t *prompt,
+                         size_t n_prompt, struct seam_constraint *c,
+                         struct seam_api_error *e)
+{
+    const json_t *format = json_object_get(r->body, "response_format");
+    bool text = json_is_string(json_object_get(r->body, "grammar"));
+    const char *type = json_string_value(json_object_get(format, "type"));
+    bool calls = r->has_tools && r->tool_choice != SEAM_TOOLS_NONE;
+    bool thinking =
+        calls && seam_constraint_after(engine, prompt, n_prompt) >= 0;
+    int rc;
+
+    *c = (struct seam_constraint){ .grammar = NULL };
+    if (type && !strcmp(type, "text"))
+        type = NULL;
+    if (type && text)
+        return seam_api_fail(e, 400, "unsupported_value", "grammar",
+                             "grammar cannot be combined with response_format");
+    if (calls && text)
+        return seam_api_fail(e, 400, "unsupported_value", "grammar",
+                             "grammar cannot be combined with tools that may "
+                             "be called");
+    /* Where a call has to come there is no text that could have a format. */
+    if ((!type && !text) || (calls && is_forced(r))) {
+        /* Reasoning could call a tool or end the answer. */
+        c->whole = true;
+        return calls ? calls_make(engine, parser, r, thinking, NULL,
+                                  &c->grammar, e)
+                     : 0;
+    }
+    if (calls) {
+        rc = format_or_calls(engine, parser, r, thinking, format, type, c, e);
+        if (rc || c->grammar)
+            return rc;
+    }
+    return format_make(engine, r, format, type, c, e);
 }

@@ -1,6 +1,6 @@
 /* What a request demands of the form of its answer, as a grammar:
- * response_format json_object and json_schema, grammar, tool_choice required
- * and named, tools that say "strict". */
+ * response_format json_object and json_schema, alone or beside tools, grammar,
+ * tool_choice required and named, tools that say "strict". */
 #ifndef SEAM_SERVER_CONSTRAINT_H
 #define SEAM_SERVER_CONSTRAINT_H
 
@@ -10,6 +10,7 @@
 struct seam_constraint {
     struct seam_grammar *grammar; /* NULL: any answer will do */
     bool whole;                   /* the grammar is of the reasoning, too */
+    bool form;                    /* it is of text: what SEAM_PARSE_FORM says */
 };
 
 /* *c gets a grammar with one reference, if one is needed for answers to the

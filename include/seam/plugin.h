@@ -506,7 +506,9 @@ struct seam_sink {
 
 enum {
     SEAM_PARSE_NO_CALLS = 1, /* calls are recognised and left out             */
-    SEAM_PARSE_ONE_CALL = 2  /* calls after the first are left out            */
+    SEAM_PARSE_ONE_CALL = 2, /* calls after the first are left out            */
+    SEAM_PARSE_FORM = 4      /* the answer is held to a form: once its text has
+                                begun all is text, tags that it spells too    */
 };
 
 /* Why a generation ended: of its own accord, or by a limit or an abort. */
@@ -734,7 +736,9 @@ struct seam_trace {
 enum {
     SEAM_CALLS_ONE   = 1, /* at most one call                                */
     SEAM_CALLS_MUST  = 2, /* at least one, and nothing but calls             */
-    SEAM_CALLS_THINK = 4  /* the prompt leaves reasoning open, it comes first */
+    SEAM_CALLS_THINK = 4, /* the prompt leaves reasoning open, it comes first */
+    SEAM_CALLS_ANSWER = 8 /* calls and nothing but calls, or else @answer; not
+                             together with MUST                               */
 };
 
 /* How a parser's model writes its calls, as a grammar: a parser plugin that
@@ -753,9 +757,10 @@ struct seam_call_grammar {
      *              @value(sINDEX) where a string stands without quotes
      * Schemas are numbered from 0.  Without SEAM_CALLS_MUST there is text before,
      * between and after the calls, and only tools that say "strict": true are
-     * held to their schemas.  EDATA: what a tool asks for cannot be written so;
-     * the message is "PATH: reason".  ENOMEM, or what the sink returned.
-     * [any] */
+     * held to their schemas; with SEAM_CALLS_ANSWER the grammar refers to a
+     * schema of the server's as @answer.  EDATA: what a tool asks for cannot be
+     * written so; the message is "PATH: reason".  ENOMEM, or what the sink
+     * returned.  [any] */
     int (*write)(void *self, struct seam_str tools, uint32_t flags,
                  const struct seam_sink *out, struct seam_error *err);
 };

@@ -56,6 +56,11 @@ void draw_close(struct draw *d)
 
 /* ---- Grammars ------------------------------------------------------------ */
 
+const char draw_answer[] =
+    "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"},{\"enum\":["
+    "\"<think>\",\"<tool_call>f</tool_call>\",{\"a\":null},null]}],\"items\":{"
+    "\"type\":\"integer\"},\"minItems\":2}";
+
 struct sent {
     struct seam_buf text, where[N_SCHEMAS], schema[N_SCHEMAS];
     uint32_t n;
@@ -88,12 +93,13 @@ struct seam_grammar *draw_compile(struct draw *d, const json_t *tools,
     static const struct seam_grammar_opts compact = {
         .flags = SEAM_GRAMMAR_COMPACT
     };
-    struct seam_grammar_import import[N_SCHEMAS];
+    struct seam_grammar_import import[N_SCHEMAS + 1];
     char name[N_SCHEMAS][16];
     struct sent s = { 0 };
     struct seam_sink sink = { .ctx = &s, .event = sent_event };
     struct seam_grammar *g = NULL;
     char *text = json_dumps(tools, JSON_COMPACT);
+    bool answer;
     int rc;
 
     *err = (struct seam_error){ 0 };
@@ -108,9 +114,17 @@ struct seam_grammar *draw_compile(struct draw *d, const json_t *tools,
             .schema = rc ? NULL : draw_json(s.schema[i].p),
         };
     }
+    answer = flags & SEAM_CALLS_ANSWER;
+    import[s.n] = (struct seam_grammar_import){
+        .name = "answer",
+        .where = "answer",
+        .schema = answer ? draw_json(draw_answer) : NULL,
+        .spaced = true,
+    };
     if (!rc)
         rc = seam_grammar_text(&g, d->v, s.text.p, s.text.n, "calls", import,
-                               s.n, &compact, err);
+                               s.n + answer, &compact, err);
+    json_decref((json_t *)(uintptr_t)import[s.n].schema);
     if (rc && !strncmp(err->text, "calls", 5))
         cr_assert_fail("%s\n%s", err->text, s.text.p);
     for (uint32_t i = 0; i < s.n; i++) {
@@ -206,24 +220,30 @@ static const json_t *find(const json_t *tools, const char *name)
     return NULL;
 }
 
-/* The arguments as text against the schema's own grammar. */
-static void check_args(struct draw *d, const json_t *tool,
-                       const struct ptext *args, const char *word)
+/* Text against the schema's own grammar. */
+static void check_json(struct draw *d, const json_t *schema,
+                       const struct ptext *text, const char *word)
 {
-    const json_t *params = json_object_get(tool, "parameters");
     struct seam_grammar *g = NULL;
     struct seam_matcher *m = NULL;
     struct seam_error err;
 
+    cr_assert_eq(seam_grammar_schema(&g, d->v, schema, "schema", NULL, &err), 0,
+                 "%s", err.text);
+    cr_assert_eq(seam_matcher_new(&m, g, &err), 0, "%s", err.text);
+    cr_assert(walk_accepts(m, d->t, text->p, text->n),
+              "%s of %.600s does not conform", text->p, word);
+    seam_matcher_free(m);
+    seam_grammar_unref(g);
+}
+
+static void check_args(struct draw *d, const json_t *tool,
+                       const struct ptext *args, const char *word)
+{
+    const json_t *params = json_object_get(tool, "parameters");
+
     if (json_object_size(params)) {
-        cr_assert_eq(
-            seam_grammar_schema(&g, d->v, params, "parameters", NULL, &err), 0,
-            "%s", err.text);
-        cr_assert_eq(seam_matcher_new(&m, g, &err), 0, "%s", err.text);
-        cr_assert(walk_accepts(m, d->t, args->p, args->n),
-                  "%s of %.600s do not conform", args->p, word);
-        seam_matcher_free(m);
-        seam_grammar_unref(g);
+        check_json(d, params, args, word);
     } else {
         cr_assert_str_eq(args->p, "{}");
     }
@@ -237,6 +257,7 @@ void draw_check(struct draw *d, const json_t *tools, uint32_t flags,
                        .tail = flags & SEAM_CALLS_THINK
                                    ? "<|assistant|><think>"
                                    : "<|assistant|><think></think>",
+                       .flags = flags & SEAM_CALLS_ANSWER ? SEAM_PARSE_FORM : 0,
                        .end = SEAM_END_STOP };
     const char *p = word->p ? word->p : "";
     struct pout o = { 0 };
@@ -248,6 +269,14 @@ void draw_check(struct draw *d, const json_t *tools, uint32_t flags,
     if (flags & SEAM_CALLS_MUST) {
         cr_assert_gt(o.n_calls, 0, "no call in %.600s", p);
         cr_assert_eq(o.content.n, 0, "'%s' in %.600s", o.content.p, p);
+    }
+    if (flags & SEAM_CALLS_ANSWER) {
+        json_t *schema = draw_json(draw_answer);
+
+        cr_assert_neq(o.n_calls > 0, o.content.n > 0, "both in %.600s", p);
+        if (!o.n_calls)
+            check_json(d, schema, &o.content, p);
+        json_decref(schema);
     }
     if (flags & SEAM_CALLS_ONE)
         cr_assert_leq(o.n_calls, 1, "%u calls in %.600s", o.n_calls, p);

@@ -20,6 +20,9 @@ struct draw {
 void draw_open(struct draw *d, const char *plugin);
 void draw_close(struct draw *d);
 
+/* The schema of the answers that SEAM_CALLS_ANSWER allows. */
+extern const char draw_answer[];
+
 /* The grammar of calls of tools, a list.  NULL: refused, *err says why. */
 struct seam_grammar *draw_compile(struct draw *d, const json_t *tools,
                                   uint32_t flags, struct seam_error *err);
@@ -30,7 +33,7 @@ void draw_word(struct draw *d, struct seam_grammar *g, uint64_t *seed,
 
 /* Read a word back and check that there are only calls of the tools, as many as
  * the flags want, with arguments that conform to their schemas; with
- * SEAM_CALLS_MUST no other text. */
+ * SEAM_CALLS_MUST no other text, with SEAM_CALLS_ANSWER calls or else an answer. */
 void draw_check(struct draw *d, const json_t *tools, uint32_t flags,
                 const struct seam_buf *word);
 

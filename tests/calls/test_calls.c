@@ -12,6 +12,7 @@
 #define MUST  SEAM_CALLS_MUST
 #define ONE   SEAM_CALLS_ONE
 #define THINK SEAM_CALLS_THINK
+#define ELSE  SEAM_CALLS_ANSWER
 
 /* Draw n words of the tools' grammar and read them back. */
 static void words(struct draw *d, const json_t *tools, uint32_t flags,
@@ -57,6 +58,7 @@ static void evaluation(const char *plugin, int every)
         words(&d, tools, MUST, 2, &seed);
         words(&d, tools, MUST | ONE | THINK, 1, &seed);
         words(&d, tools, rows % 2 ? THINK : ONE, 1, &seed);
+        words(&d, tools, ELSE | (rows % 2 ? ONE : THINK), 1, &seed);
         json_decref(row);
     }
     cr_assert_eq(rows, 300);
@@ -166,6 +168,7 @@ Test(calls, arguments_conform_however_they_are_typed)
 
             words(&d, tools, MUST, 20, &seed);
             words(&d, tools, 0, 5, &seed);
+            words(&d, tools, ELSE, 10, &seed);
             json_decref(tools);
         }
         draw_close(&d);
@@ -207,6 +210,8 @@ static bool takes(struct draw *d, struct seam_grammar *g, const char *text)
     "{<tool_call>}f{<arg_key>}p{</arg_key>}{<arg_value>}" value \
     "{</arg_value>}{</tool_call>}"
 
+#define JSON "[\"<think></think><tool_call>\",\n null, 7]"
+
 static const struct {
     const char *text;
     uint32_t flags;
@@ -233,6 +238,17 @@ static const struct {
     { "t<tool_call>t", 0, false },
     { "t<<tool_call>", 0, false },
     { "t" CALL("a") CALL("b"), ONE, false },
+    { CALL("a") CALL("b"), ELSE, true },
+    { CALL("a") CALL("b"), ELSE | ONE, false },
+    { JSON, ELSE, true },
+    { JSON, ELSE | ONE, true },
+    { "r{</think>}" JSON, ELSE | THINK, true },
+    { "r<tool_call>{</think>}" JSON, ELSE | THINK, false },
+    { JSON CALL("a"), ELSE, false },
+    { CALL("a") JSON, ELSE, false },
+    { JSON " ", ELSE, false },
+    { "", ELSE, false },
+    { "t", ELSE, false },
 };
 
 Test(calls, spelled_out_tags_are_no_tags_and_end_nothing)

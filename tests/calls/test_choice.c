@@ -365,8 +365,6 @@ Test(choice, an_answer_that_has_a_form_is_never_left_out_after_reasoning)
     nano_close(&s);
 }
 
-/* ---- Compiled grammars --------------------------------------------------- */
-
 static unsigned counter(const struct nano *s, const char *name)
 {
     struct reply r;
@@ -383,6 +381,109 @@ static unsigned counter(const struct nano *s, const char *name)
     reply_release(&r);
     return n;
 }
+
+/* ---- Calls or else an answer that has a form ------------------------------ */
+
+/* More of the question's request: what the model begins with after its
+ * reasoning is chosen for it, as far as the grammar leaves that to be chosen. */
+static char *either(const struct nano *s, const char *format, bool call,
+                    bool think, const char *more)
+{
+    char text[2048];
+    int32_t id =
+        seam_tokenizer_id(seam_engine_tokenizer(s->engine), "<tool_call>", 11);
+
+    snprintf(text, sizeof text,
+             "%s,\"max_tokens\":%d,\"enable_thinking\":%s,\"logit_bias\":{"
+             "\"%d\":%d}%s",
+             format, call && !*more ? 100 : 400, think ? "true" : "false",
+             (int)id, call ? 100 : -100, more);
+    return question(QUESTIONS[0], "true", text);
+}
+
+static void is_verdict(const struct answer *a, const char *body)
+{
+    struct seam_error err;
+    json_t *v = seam_json_parse(a->content.p, a->content.n, "answer", 0, &err);
+
+    cr_expect_str_eq(a->finish, "stop", "%s: %s", body, a->finish);
+    cr_expect_eq(a->n_calls, 0, "%s", body);
+    cr_expect(json_is_boolean(json_object_get(v, "sure")), "%s: %s", body,
+              a->content.p);
+    cr_expect(json_is_integer(json_object_get(v, "score")));
+    cr_expect_eq(json_object_size(v), 2);
+    json_decref(v);
+}
+
+Test(choice, an_answer_is_calls_or_else_of_the_form_asked_for)
+{
+    static const char *const more[] = { "", ",\"parallel_tool_calls\":false" };
+    struct nano s;
+    struct answer a;
+
+    nano_open(&s, "glm47");
+    for (int think = 0; think < 2; think++)
+        for (int one = 0; one < 2; one++) {
+            char *body = either(&s, VERDICT, false, think, more[one]);
+
+            answer_both(s.url, body, &a);
+            is_verdict(&a, body);
+            cr_expect_eq(a.reasoning.n > 0, think, "%s", body);
+            answer_release(&a);
+            free(body);
+            /* As many as the limit has room for, unless there is to be one. */
+            body = either(&s, VERDICT, true, think, more[one]);
+            answer_both(s.url, body, &a);
+            cr_expect_eq(a.content.n, 0, "%s: %s", body, a.content.p);
+            cr_expect_geq(a.n_calls, 1, "%s", body);
+            if (one) {
+                cr_expect_eq(a.n_calls, 1, "%s", body);
+                cr_expect_str_eq(a.finish, "tool_calls", "%s", body);
+            }
+            check_calls(&s, body, false, &a);
+            answer_release(&a);
+            free(body);
+        }
+    cr_expect_eq(counter(&s, "seam_grammar_cache_misses_total"), 4,
+                 "thinking or not, one or more");
+    nano_close(&s);
+}
+
+Test(choice, what_must_or_must_not_be_called_decides_alone)
+{
+    struct nano s;
+    struct answer a;
+    char *body;
+
+    nano_open(&s, "glm47");
+    body =
+        either(&s, VERDICT, false, false,
+               ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false");
+    forced(&s, body, NULL, 1);
+    free(body);
+    body = either(&s, VERDICT, true, false, ",\"tool_choice\":\"none\"");
+    answer_both(s.url, body, &a);
+    is_verdict(&a, body);
+    answer_release(&a);
+    free(body);
+    body = either(&s, VERDICT, true, false,
+                  ",\"tool_choice\":{\"type\":\"allowed_tools\","
+                  "\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[]}}");
+    answer_both(s.url, body, &a);
+    is_verdict(&a, body);
+    answer_release(&a);
+    free(body);
+    body = either(&s, "\"response_format\":{\"type\":\"json_object\"}", false,
+                  false, "");
+    answer_both(s.url, body, &a);
+    cr_expect_eq(a.n_calls, 0);
+    cr_expect_eq(a.content.p[0], '{', "%s", a.content.p);
+    answer_release(&a);
+    free(body);
+    nano_close(&s);
+}
+
+/* ---- Compiled grammars --------------------------------------------------- */
 
 Test(choice, tools_that_come_again_are_not_compiled_again)
 {
@@ -429,8 +530,12 @@ static const struct refusal REFUSALS[] = {
       "\"json_object\"}",
       "grammar", NULL },
     { "\"grammar\":\"root ::= .\"," TOOL("{}"), "grammar", NULL },
-    { "\"response_format\":{\"type\":\"json_object\"}," TOOL("{}"),
-      "response_format", NULL },
+    { "\"response_format\":{\"type\":\"json_object\"}," TOOL(BAD),
+      "tools[1].function.parameters.properties.a.not", NULL },
+    { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"
+      "\"name\":\"x\",\"schema\":{\"type\":\"array\",\"items\":{\"not\":{}}}}},"
+      "\"tools\":[" NOW "]",
+      "response_format.json_schema.schema.items.not", NULL },
     { "\"tool_choice\":\"required\"," TOOL(BAD),
       "tools[1].function.parameters.properties.a.not", NULL },
     { TOOL(BAD), "tools[1].function.parameters.properties.a.not", NULL },
@@ -480,12 +585,19 @@ Test(choice, a_parser_that_does_not_say_how_calls_look_refuses_to_force_one)
         "\"tool_choice\":\"required\"," TOOL("{}"), "tool_choice",
         "tool_choice cannot be enforced: the parser plugin none "
     };
+    static const struct refusal both = {
+        "\"response_format\":{\"type\":\"json_object\"}," TOOL("{}"),
+        "response_format",
+        "response_format cannot be combined with tools that may be called: "
+        "the parser plugin none "
+    };
     char body[1024], head[256];
     struct nano s;
     struct reply r;
 
     nano_open(&s, "none");
     refused(&s, &named);
+    refused(&s, &both);
     snprintf(body, sizeof body, "{" ASK ",\"max_tokens\":1," TOOL("{}") "}");
     client_post(s.url, "/v1/chat/completions", body, &r);
     cr_expect_eq(r.status, 200);

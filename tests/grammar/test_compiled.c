@@ -73,9 +73,11 @@ Test(compiled, what_differs_in_order_options_or_schemas_is_another)
     struct rig r = small();
     struct seam_compiled *c = compiled(&r, 1 << 24);
     json_t *v[2] = { json_of("{\"const\":1}"), json_of("{\"const\":2}") };
-    struct seam_grammar_import import[3] = { { "a", v[0], "x" },
-                                             { "a", v[1], "x" },
-                                             { "a", v[0], "y" } };
+    struct seam_grammar_import import[3] = {
+        { .name = "a", .schema = v[0], .where = "x" },
+        { .name = "a", .schema = v[1], .where = "x" },
+        { .name = "a", .schema = v[0], .where = "y" }
+    };
     struct seam_grammar *g[8] = {
         ask(c, "{\"properties\":{\"a\":{},\"b\":{}}}", 0),
         ask(c, "{\"properties\":{\"b\":{},\"a\":{}}}", 0),

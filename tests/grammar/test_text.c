@@ -131,7 +131,9 @@ Test(text, strings_without_quotes_do_not_look_like_what_they_are_not)
         "\"string\"}}]}";
     struct rig r = small();
     json_t *v = json_of(schema);
-    struct seam_grammar_import import = { "v", v, "schema" };
+    struct seam_grammar_import import = { .name = "v",
+                                          .schema = v,
+                                          .where = "schema" };
     struct seam_matcher *m =
         text_matcher(&r, "root ::= @value(v but number array)", &import, 1);
 

@@ -4,7 +4,7 @@
 
 #include "tests/http/client.h"
 
-#define MAX_CALLS 8
+#define MAX_CALLS 32
 
 struct answer {
     int status;

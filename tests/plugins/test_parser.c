@@ -45,6 +45,8 @@ static struct pcase case_of(const struct vector *v)
         c.flags |= SEAM_PARSE_NO_CALLS;
     if (v->how & ONE)
         c.flags |= SEAM_PARSE_ONE_CALL;
+    if (v->how & FORM)
+        c.flags |= SEAM_PARSE_FORM;
     return c;
 }
 
@@ -117,13 +119,13 @@ static void check_same(const char *id, const char *how, size_t at,
 }
 
 /* Whole, in equal pieces of several sizes, and cut once at every position. */
-static void run_vectors(const char *plugin)
+static void run(const char *plugin, const struct vector *list, size_t n_list)
 {
     static const size_t steps[] = { 1, 2, 3, 5, 7, 17 };
     struct phost *h[2] = { host_new(plugin, false), host_new(plugin, true) };
 
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
-        const struct vector *v = &vectors[i];
+    for (size_t i = 0; i < n_list; i++) {
+        const struct vector *v = &list[i];
         struct phost *host = h[!!(v->how & FORWARD)];
         struct pcase c = case_of(v);
         size_t n = strlen(v->text);
@@ -155,6 +157,11 @@ static void run_vectors(const char *plugin)
     host_free(h[1]);
 }
 
+static void run_vectors(const char *plugin)
+{
+    run(plugin, vectors, sizeof vectors / sizeof *vectors);
+}
+
 Test(parser, glm47_gives_the_vectors_at_every_cut)
 {
     run_vectors("glm47");
@@ -163,6 +170,43 @@ Test(parser, glm47_gives_the_vectors_at_every_cut)
 Test(parser, glm47_ref_gives_the_vectors_at_every_cut)
 {
     run_vectors("glm47_ref");
+}
+
+/* ---- Answers that have a form --------------------------------------------- */
+
+#define SPELLED \
+    "{\"a\": \"<think>b</think> " TC("now") " </tool_call><tool_call>\"}"
+#define HERMES_CALL "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n"
+
+Test(parser, text_that_is_held_to_a_form_goes_on_to_its_end)
+{
+    static const struct vector both[] = {
+        { "F1", SPELLED, FORM | ANSWER, "", SPELLED, "", "stop" },
+        { "F2", "r</think>" SPELLED, FORM, "r", SPELLED, "", "stop" },
+        { "F3", "r</think>" SPELLED, FORM | NONE, "r", SPELLED, "", "stop" },
+        { "F4", "r</think>" SPELLED, FORM | NO_TOOLS, "r", SPELLED, "",
+          "stop" },
+        { "F5", "r</think> \n<think>s</think>7<think", FORM, "rs", " \n7<think",
+          "", "stop" },
+        { "F6", "\"<tool_call>", FORM | ANSWER | CUT, "", "\"<tool_call>", "",
+          "length" },
+    };
+    static const struct vector glm[] = {
+        { "F7", "r</think>" TC("now"), FORM, "r", "", "now {}", "tool_calls" },
+        { "F8", TC("now") TC("set" K("s", "<think>")), FORM | ANSWER, "", "",
+          "now {}\nset {\"s\": \"<think>\"}", "tool_calls" },
+    };
+    static const struct vector hermes[] = {
+        { "F9", "r</think>" HERMES_CALL "</tool_call>", FORM, "r", "", "now {}",
+          "tool_calls" },
+    };
+
+    run("glm47", both, sizeof both / sizeof *both);
+    run("glm47", glm, sizeof glm / sizeof *glm);
+    run("glm47_ref", both, sizeof both / sizeof *both);
+    run("glm47_ref", glm, sizeof glm / sizeof *glm);
+    run("hermes", both, sizeof both / sizeof *both);
+    run("hermes", hermes, sizeof hermes / sizeof *hermes);
 }
 
 /* ---- Types --------------------------------------------------------------- */

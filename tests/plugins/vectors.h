@@ -24,7 +24,15 @@ static const char spec_tools[] =
     "\"ni\":{\"type\":[\"integer\",\"null\"]},\"e\":{\"enum\":[\"7\",8]},"
     "\"any\":{}}}}}]";
 
-enum { FORWARD = 1, NO_TOOLS = 2, CUT = 4, ANSWER = 8, NONE = 16, ONE = 32 };
+enum {
+    FORWARD = 1,
+    NO_TOOLS = 2,
+    CUT = 4,
+    ANSWER = 8,
+    NONE = 16,
+    ONE = 32,
+    FORM = 64
+};
 
 /* calls: "NAME ARGS" of each call, joined by LF; one that has no end is
  * followed by " ...". */

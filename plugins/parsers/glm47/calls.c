@@ -380,19 +380,22 @@ static void frame(struct writer *w, size_t n_tools)
     const char *const think[] = { glm_markers[M_CALL],
                                   glm_markers[M_THINK_END] };
     bool one = w->flags & SEAM_CALLS_ONE, must = w->flags & SEAM_CALLS_MUST;
+    bool answer = w->flags & SEAM_CALLS_ANSWER;
     char name[32];
 
     tbuf_str(&w->text, "root ::= ");
     if (w->flags & SEAM_CALLS_THINK)
         tbuf_str(&w->text, "thoughts </think> ");
-    if (must)
+    if (answer)
+        tbuf_str(&w->text, one ? "(call | @answer)\n" : "(call+ | @answer)\n");
+    else if (must)
         tbuf_str(&w->text, one ? "call\n" : "call+\n");
     else
         tbuf_str(&w->text,
                  one ? "words (call words)?\n" : "words (call words)*\n");
     if (w->flags & SEAM_CALLS_THINK)
         gt_without(&w->text, "thoughts", think, 2);
-    if (!must)
+    if (!must && !answer)
         gt_without(&w->text, "words", think, 1);
     tbuf_str(&w->text, "call ::= <tool_call> (");
     for (size_t i = 0; i < n_tools; i++) {

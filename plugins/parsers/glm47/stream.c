@@ -59,6 +59,7 @@ struct stream {
 
     enum state state;
     bool reasoning;  /* channel of TOP, or the one a candidate came from      */
+    bool form;       /* of SEAM_PARSE_FORM: the answer's text has begun       */
     bool after_call; /* only white space since a call                         */
 
     struct candidate name;
@@ -173,6 +174,8 @@ static void top_text(struct stream *s, const char *p, size_t n)
     for (size_t i = 0; s->after_call && i < n; i++)
         if (!text_is_ws(p[i]))
             s->after_call = false;
+    if ((s->flags & SEAM_PARSE_FORM) && !s->form && !s->reasoning)
+        s->form = text_trim((struct seam_str){ p, n }).n > 0;
     if (s->reasoning)
         chat_out_reasoning(&s->out, p, n);
     else
@@ -194,6 +197,10 @@ static void name_begin(struct stream *s)
 
 static void top_marker(struct stream *s, uint32_t m)
 {
+    if (s->form) {
+        top_text(s, glm_markers[m], strlen(glm_markers[m]));
+        return;
+    }
     switch (m) {
     case M_THINK:
         s->reasoning = true;

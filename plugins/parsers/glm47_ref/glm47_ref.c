@@ -27,6 +27,7 @@ struct ref {
     struct glm_tools tools;
     uint32_t flags;
     bool reasoning; /* the channel that text goes to now */
+    bool form;      /* of SEAM_PARSE_FORM: the answer's text has begun */
 
     struct tbuf input; /* as fed */
     struct tbuf clean; /* with U+FFFD for what is ill-formed */
@@ -141,6 +142,8 @@ static bool is_blank(const struct ref *r, size_t i)
 
 static void text(struct ref *r, struct seam_str s)
 {
+    if ((r->flags & SEAM_PARSE_FORM) && !r->form && !r->reasoning)
+        r->form = text_trim(s).n > 0;
     tbuf_add(r->reasoning ? &r->thoughts : &r->stretch, s.p, s.n);
 }
 
@@ -484,6 +487,10 @@ static void output(struct ref *r)
     while (i < r->n) {
         int m = marker(r, i);
 
+        if (r->form) {
+            text(r, r->item[i++].text);
+            continue;
+        }
         if (m == M_CALL && r->tools.n) {
             i = call(r, i, &after_call);
             continue;

@@ -113,6 +113,7 @@ static void frame(struct writer *w, bool tokens, uint32_t flags, size_t n)
 {
     static const char *const words[] = { "<tool_call>", "</think>" };
     bool one = flags & SEAM_CALLS_ONE, must = flags & SEAM_CALLS_MUST;
+    bool answer = flags & SEAM_CALLS_ANSWER;
     char name[32];
 
     tbuf_str(&w->text, "root ::= ");
@@ -120,14 +121,17 @@ static void frame(struct writer *w, bool tokens, uint32_t flags, size_t n)
         tbuf_str(&w->text, "thoughts ");
         tag(w, tokens, words[1]);
     }
-    if (must)
+    if (answer)
+        tbuf_str(&w->text, one ? "(call | @answer)\n"
+                               : "(call (\"\\n\" call)* | @answer)\n");
+    else if (must)
         tbuf_str(&w->text, one ? "call\n" : "call (\"\\n\" call)*\n");
     else
         tbuf_str(&w->text,
                  one ? "words (call words)?\n" : "words (call words)*\n");
     if (flags & SEAM_CALLS_THINK)
         gt_without(&w->text, "thoughts", words, 2);
-    if (!must)
+    if (!must && !answer)
         gt_without(&w->text, "words", words, 1);
     tbuf_str(&w->text, "call ::= ");
     tag(w, tokens, words[0]);

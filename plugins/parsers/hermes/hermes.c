@@ -241,6 +241,7 @@ struct stream {
     size_t n_tools;
     uint32_t flags;
     bool reasoning; /* channel of text, or the one a call came from           */
+    bool form;      /* of SEAM_PARSE_FORM: the answer's text has begun        */
     bool in_call;
     /* The call's body, and where in its JSON it ends so far. */
     struct tbuf body;
@@ -279,6 +280,8 @@ static bool is_declared(const struct stream *s, struct seam_str name)
 
 static void stream_text(struct stream *s, const char *p, size_t n)
 {
+    if ((s->flags & SEAM_PARSE_FORM) && !s->form && !s->reasoning)
+        s->form = text_trim((struct seam_str){ p, n }).n > 0;
     if (s->reasoning)
         chat_out_reasoning(&s->out, p, n);
     else
@@ -418,7 +421,9 @@ static void on_marker(void *ctx, uint32_t m)
         }
         call_is_text(s);
     }
-    if (m == M_CALL && s->n_tools)
+    if (s->form)
+        marker_text(s, m);
+    else if (m == M_CALL && s->n_tools)
         call_begin(s);
     else if (m == M_CALL || m == M_CALL_END)
         marker_text(s, m);
