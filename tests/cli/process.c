@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define MAX_ARGS    40
-#define PATIENCE_MS 60000
+#define PATIENCE_MS 180000
 
 extern char **environ;
 
@@ -66,7 +66,7 @@ static bool process_read(struct process *p)
     char chunk[4096];
     int n = poll(fd, 2, PATIENCE_MS);
 
-    cr_assert(n > 0, "seam says nothing for a minute; so far: %s%s",
+    cr_assert(n > 0, "seam says nothing for minutes; so far: %s%s",
               p->out_text.p ? p->out_text.p : "",
               p->err_text.p ? p->err_text.p : "");
     for (int i = 0; i < 2; i++) {

@@ -593,7 +593,7 @@ static void load_run(struct load *l, unsigned seconds)
 /* Descriptors are back once the server has seen its clients go. */
 static unsigned fds_after(struct load *l)
 {
-    uint64_t until = seam_now_ns() + 30 * SECOND;
+    uint64_t until = seam_now_ns() + 120 * SECOND;
     unsigned n;
 
     do {
