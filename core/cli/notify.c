@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/num.h"
 
 /* The interval that is meant for this process, or 0. */
@@ -77,6 +79,16 @@ void seam_notify_send(const struct seam_notify *n, const char *state)
      * will find out by its own timeouts. */
     sent = send(n->fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)sent;
+}
+
+void seam_notify_reloading(const struct seam_notify *n)
+{
+    char state[96];
+
+    snprintf(state, sizeof state,
+             "RELOADING=1\nMONOTONIC_USEC=%llu\nSTATUS=reloading",
+             (unsigned long long)(seam_now_ns() / 1000u));
+    seam_notify_send(n, state);
 }
 
 void seam_notify_alive(struct seam_notify *n, uint64_t now_ns)

@@ -23,6 +23,9 @@ void seam_notify_close(struct seam_notify *n);
 
 /* Send "READY=1", "STOPPING=1", "STATUS=..." or several lines. */
 void seam_notify_send(const struct seam_notify *n, const char *state);
+/* "RELOADING=1" with the time at which it begins, by CLOCK_MONOTONIC as the
+ * protocol asks; "READY=1" is to follow, whatever comes of it. */
+void seam_notify_reloading(const struct seam_notify *n);
 /* Send a sign of life if one is due: at half the interval, as the manual page
  * advises.  To be called only while the server is well. */
 void seam_notify_alive(struct seam_notify *n, uint64_t now_ns);

@@ -101,6 +101,7 @@ struct reload {
     const struct seam_cli_opts *o;
     struct seam_swap *swap; /* NULL: nothing is under way */
     bool again;             /* another came meanwhile */
+    bool told;              /* the manager waits for READY=1 */
 };
 
 /* Read the configuration again, as at the start. */
@@ -127,9 +128,10 @@ static void serve_reload(struct seam_engine *e, const struct seam_log *log,
                  rc ? "no plugin differs" : "swapping the plugins that differ");
 }
 
-/* Begin what was asked for, or see how far it is. */
+/* Begin what was asked for, or see how far it is.  The service manager hears of
+ * either end. */
 static void serve_reloading(struct seam_engine *e, const struct seam_log *log,
-                            struct reload *r, bool asked)
+                            const struct seam_notify *notify, struct reload *r)
 {
     struct seam_swap_report report;
     struct seam_error err; /* the engine has logged it */
@@ -138,10 +140,15 @@ static void serve_reloading(struct seam_engine *e, const struct seam_log *log,
         seam_swap_free(r->swap);
         r->swap = NULL;
     }
-    r->again |= asked;
     if (r->again && !r->swap && seam_engine_state(e) == SEAM_ENGINE_READY) {
         r->again = false;
+        r->told = true;
+        seam_notify_reloading(notify);
         serve_reload(e, log, r);
+    }
+    if (r->told && !r->swap && !r->again) {
+        r->told = false;
+        seam_notify_send(notify, "READY=1\nSTATUS=ready");
     }
 }
 
@@ -161,7 +168,7 @@ static int serve_wait(struct seam_engine *e, const struct seam_config *c,
 
         if (sig && sig != SIGHUP)
             return sig;
-        serve_reloading(e, log, reload, sig == SIGHUP);
+        reload->again |= sig == SIGHUP;
         if (state == SEAM_ENGINE_FAILED)
             return 0;
         stalled = serve_watch(e, log, stalled);
@@ -173,6 +180,7 @@ static int serve_wait(struct seam_engine *e, const struct seam_config *c,
                      (double)(seam_now_ns() - start) / 1e9, url);
             seam_notify_send(notify, "READY=1\nSTATUS=ready");
         }
+        serve_reloading(e, log, notify, reload);
         if (!stalled)
             seam_notify_alive(notify, seam_now_ns());
     }

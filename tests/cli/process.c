@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -152,4 +155,39 @@ void process_serve(struct process *p, const char *const *args, char url[64])
     cr_assert_lt(len, 64);
     memcpy(url, at, len);
     url[len] = 0;
+}
+
+/* ---- A service manager --------------------------------------------------- */
+
+void manager_open(struct manager *m)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+
+    *m = (struct manager){ .dir = "/tmp/seam-notify-XXXXXX" };
+    m->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    cr_assert(m->fd >= 0 && mkdtemp(m->dir));
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/notify", m->dir);
+    snprintf(m->env, sizeof m->env, "NOTIFY_SOCKET=%s", at.sun_path);
+    cr_assert_eq(bind(m->fd, (struct sockaddr *)&at, sizeof at), 0);
+}
+
+void manager_until(struct manager *m, const char *text)
+{
+    ssize_t n;
+
+    do {
+        struct pollfd p = { m->fd, POLLIN, 0 };
+
+        cr_assert_eq(poll(&p, 1, PATIENCE_MS), 1, "was not told \"%s\"", text);
+        n = recv(m->fd, m->told, sizeof m->told - 1, 0);
+        cr_assert_gt(n, 0);
+        m->told[n] = 0;
+    } while (!strstr(m->told, text));
+}
+
+void manager_close(struct manager *m)
+{
+    close(m->fd);
+    unlink(strchr(m->env, '=') + 1);
+    rmdir(m->dir);
 }

@@ -35,4 +35,16 @@ void process_run(struct process *p, const char *const *args,
  * url receives where it listens. */
 void process_serve(struct process *p, const char *const *args, char url[64]);
 
+/* Who started the program, by systemd's notify protocol. */
+struct manager {
+    int fd;
+    char dir[32], env[80]; /* env: to be given to process_start */
+    char told[256];        /* what came last */
+};
+
+void manager_open(struct manager *m);
+/* Receive until what is told holds text. */
+void manager_until(struct manager *m, const char *text);
+void manager_close(struct manager *m);
+
 #endif

@@ -1,13 +1,10 @@
 /* The program as its user meets it: what it says, and how it ends. */
 #include <criterion/criterion.h>
 #include <jansson.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "tests/cli/process.h"
@@ -160,47 +157,24 @@ Test(cli, eval_prints_the_perplexity_of_a_text)
     says(ARGS("eval", "ppl"), NULL, 2, NULL, "expected a text file");
 }
 
-/* Receive what a service manager is told until it holds text. */
-static void manager_until(int fd, const char *text)
-{
-    char told[256];
-    ssize_t n;
-
-    do {
-        struct pollfd p = { fd, POLLIN, 0 };
-
-        cr_assert_eq(poll(&p, 1, 60000), 1, "was not told \"%s\"", text);
-        n = recv(fd, told, sizeof told - 1, 0);
-        cr_assert_gt(n, 0);
-        told[n] = 0;
-    } while (!strstr(told, text));
-}
-
 Test(cli, serve_tells_a_service_manager_what_it_is_doing)
 {
-    char dir[] = "/tmp/seam-notify-XXXXXX", env[80];
-    struct sockaddr_un at = { .sun_family = AF_UNIX };
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct manager m;
     struct process p;
 
-    cr_assert(fd >= 0 && mkdtemp(dir));
-    snprintf(at.sun_path, sizeof at.sun_path, "%s/notify", dir);
-    snprintf(env, sizeof env, "NOTIFY_SOCKET=%s", at.sun_path);
-    cr_assert_eq(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    manager_open(&m);
     process_start(&p,
                   ARGS("serve", "-c", NANO, "--listen", "127.0.0.1:0", "--set",
                        PLUGIN_DIR),
-                  ARGS(env, "WATCHDOG_USEC=1000"));
-    manager_until(fd, "READY=1");
-    manager_until(fd, "WATCHDOG=1");
+                  ARGS(m.env, "WATCHDOG_USEC=1000"));
+    manager_until(&m, "READY=1");
+    manager_until(&m, "WATCHDOG=1");
     process_signal(&p, SIGTERM);
-    manager_until(fd, "STOPPING=1");
+    manager_until(&m, "STOPPING=1");
     process_finish(&p);
     cr_expect_eq(p.status, 0, "%s", p.err_text.p);
     process_release(&p);
-    unlink(at.sun_path);
-    rmdir(dir);
-    close(fd);
+    manager_close(&m);
 }
 
 Test(cli, serve_refuses_a_manager_that_is_not_there)

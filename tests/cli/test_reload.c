@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
 #include "tests/cli/process.h"
 #include "tests/http/client.h"
 
@@ -38,7 +39,7 @@ static void write_config(const struct server *s, int max_queue,
     cr_assert_eq(fclose(f), 0);
 }
 
-static void server_open(struct server *s)
+static void server_open(struct server *s, const char *const *env)
 {
     const char *args[] = { "serve", "-c", s->file, NULL };
     const char *at;
@@ -48,7 +49,7 @@ static void server_open(struct server *s)
     cr_assert_not_null(mkdtemp(s->dir));
     snprintf(s->file, sizeof s->file, "%s/conf.json", s->dir);
     write_config(s, 64, "kda");
-    process_start(&s->p, args, NULL);
+    process_start(&s->p, args, env);
     cr_assert(process_until(&s->p, "ready after"), "%s", s->p.err_text.p);
     at = strstr(s->p.err_text.p, "http://127.0.0.1:");
     n = strcspn(at + 7, "/ \n") + 7;
@@ -69,7 +70,7 @@ Test(reload, sighup_swaps_plugins_and_names_what_needs_a_restart)
 {
     struct server s;
 
-    server_open(&s);
+    server_open(&s, NULL);
     process_signal(&s.p, SIGHUP);
     cr_assert(process_until(&s.p, "no plugin differs"));
     write_config(&s, 65, "kda_ref");
@@ -85,6 +86,39 @@ Test(reload, sighup_swaps_plugins_and_names_what_needs_a_restart)
     cr_assert(process_until(&s.p, "SIGHUP: nothing is changed"));
     process_signal(&s.p, SIGTERM);
     server_close(&s);
+}
+
+/* Whatever comes of it, the manager hears when it began, by its own clock, and
+ * that it is over. */
+Test(reload, a_service_manager_is_told_of_both_ends)
+{
+    static const char *const linear[] = { "kda_ref", "kda_ref", "kda_rf" };
+    static const char *const says[] = { "plugins.linear_attention is now",
+                                        "no plugin differs",
+                                        "no swap to kda_rf" };
+    const char *env[2] = { NULL };
+    struct manager m;
+    struct server s;
+
+    manager_open(&m);
+    env[0] = m.env;
+    server_open(&s, env);
+    manager_until(&m, "READY=1");
+    for (int i = 0; i < 3; i++) {
+        uint64_t before = seam_now_ns() / 1000, at = 0;
+
+        write_config(&s, 64, linear[i]);
+        process_signal(&s.p, SIGHUP);
+        manager_until(&m, "RELOADING=1\nMONOTONIC_USEC=");
+        at = strtoull(strstr(m.told, "USEC=") + 5, NULL, 10);
+        cr_expect(before <= at && at <= seam_now_ns() / 1000, "%s", m.told);
+        manager_until(&m, "READY=1");
+        cr_assert(process_until(&s.p, says[i]), "%s", s.p.err_text.p);
+    }
+    process_signal(&s.p, SIGTERM);
+    manager_until(&m, "STOPPING=1");
+    server_close(&s);
+    manager_close(&m);
 }
 
 /* A swap that waits for a stream, which the drain then cuts. */
@@ -104,7 +138,7 @@ Test(reload, sigterm_during_a_swap_ends_cleanly)
     struct reply r;
     char head[256];
 
-    server_open(&s);
+    server_open(&s, NULL);
     client_open(&a, s.url);
     client_put_post(&a, "/v1/chat/completions", stream);
     client_stream(&a, &r);
