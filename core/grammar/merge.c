@@ -59,6 +59,7 @@ enum value_kind {
     BOOLEAN,
     SCHEMA,
     SCHEMAS, /* array of them, not empty */
+    ITEMS,   /* a schema, or an array of them */
     SCHEMAS_BY_NAME,
     STRINGS,
     ARRAY,
@@ -84,7 +85,8 @@ static const struct keyword keywords[] = {
     { "properties", SCHEMAS_BY_NAME, false, G_TYPE_OBJECT },
     { "required", STRINGS, false, G_TYPE_OBJECT },
     { "additionalProperties", SCHEMA, false, G_TYPE_OBJECT },
-    { "items", SCHEMA, false, G_TYPE_ARRAY },
+    { "items", ITEMS, false, G_TYPE_ARRAY },
+    { "additionalItems", SCHEMA, false, G_TYPE_ARRAY },
     { "prefixItems", SCHEMAS, false, G_TYPE_ARRAY },
     { "minItems", COUNT, false, G_TYPE_ARRAY },
     { "maxItems", COUNT, false, G_TYPE_ARRAY },
@@ -205,11 +207,12 @@ static const char *value_wrong(const struct keyword *k, const json_t *v)
             return NULL;
         return "expected an integer, 0 or more";
     case SCHEMA:
-        if (json_is_array(v))
-            return "not supported as an array; use prefixItems";
         return is_schema(v) ? NULL : "expected a schema";
+    case ITEMS:
     case SCHEMAS:
-        if (!json_array_size(v))
+        if (k->kind == ITEMS && !json_is_array(v))
+            return is_schema(v) ? NULL : "expected a schema";
+        if (k->kind == SCHEMAS && !json_array_size(v))
             return "expected an array of schemas, not empty";
         json_array_foreach(v, i, x)
         {
@@ -264,6 +267,32 @@ static bool is_any_name(const json_t *v)
             json_object_size(v) == (type && !strcmp(type, "string")));
 }
 
+/* Does the whole say that it is of one of these drafts? */
+static bool is_draft(const struct g_schema *s, const char *a, const char *b)
+{
+    const char *draft = json_string_value(json_object_get(s->root, "$schema"));
+
+    return draft && (strstr(draft, a) || strstr(draft, b));
+}
+
+/* What is wrong with items or additionalItems as drafts differ, or NULL. */
+static const char *tuple_wrong(const struct g_schema *s, const json_t *v,
+                               const char *key)
+{
+    const json_t *items = json_object_get(v, "items");
+    bool tuple = json_is_array(items);
+
+    if (json_object_get(v, "prefixItems"))
+        return tuple || *key == 'a' ? "not supported beside prefixItems" : NULL;
+    if (tuple && is_draft(s, "/2020-12/", "/next/"))
+        return "not supported as an array in the draft that $schema names; use "
+               "prefixItems";
+    /* It says nothing then, which who wrote it may not know. */
+    if (!items && *key == 'a' && !is_draft(s, "/draft-0", "/2019-09/"))
+        return "not supported without items";
+    return NULL;
+}
+
 int g_schema_check(struct g_schema *s, const json_t *v, const struct g_place *p)
 {
     const char *key, *wrong;
@@ -280,6 +309,11 @@ int g_schema_check(struct g_schema *s, const json_t *v, const struct g_place *p)
         wrong = value_wrong(k, x);
         if (wrong)
             return g_fail_place(s->b, p, key, "%s", wrong);
+        if (!strcmp(key, "items") || !strcmp(key, "additionalItems")) {
+            wrong = tuple_wrong(s, v, key);
+            if (wrong)
+                return g_fail_place(s->b, p, key, "%s", wrong);
+        }
         if (!strcmp(key, "$id") && v != s->root)
             return g_fail_place(s->b, p, key,
                                 "not supported except in the outermost schema");
@@ -713,15 +747,34 @@ static int meet_properties(struct g_schema *s, json_t *out, const json_t *a,
     return set(s, out, "properties", list);
 }
 
+json_t *g_schema_prefix(const json_t *v)
+{
+    json_t *items = json_object_get(v, "items");
+
+    return json_is_array(items) ? items : json_object_get(v, "prefixItems");
+}
+
+json_t *g_schema_items(const json_t *v)
+{
+    json_t *items = json_object_get(v, "items");
+
+    return json_is_array(items) ? json_object_get(v, "additionalItems") : items;
+}
+
 static int meet_items(struct g_schema *s, json_t *out, const json_t *a,
                       const json_t *b)
 {
-    json_t *pa = json_object_get(a, "prefixItems");
-    json_t *pb = json_object_get(b, "prefixItems");
-    json_t *ia = more_of(a, "items"), *ib = more_of(b, "items"), *list;
+    json_t *pa = g_schema_prefix(a), *pb = g_schema_prefix(b), *list;
+    json_t *ia = g_schema_items(a), *ib = g_schema_items(b);
+    bool said = ia || ib;
     size_t n = json_array_size(pa);
 
-    if (json_object_get(a, "items") || json_object_get(b, "items"))
+    ia = ia ? ia : json_true();
+    ib = ib ? ib : json_true();
+    /* As the latest draft has it. */
+    json_object_del(out, "items");
+    json_object_del(out, "additionalItems");
+    if (said)
         set(s, out, "items", both(s, ia, ib));
     if (!pa && !pb)
         return s->b->rc;

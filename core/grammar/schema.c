@@ -415,13 +415,15 @@ static uint32_t number_rule(struct g_schema *s, const json_t *v, bool integer,
 static uint32_t item_rule(struct g_schema *s, const json_t *v, size_t i,
                           const struct g_place *place)
 {
-    const json_t *prefix = json_object_get(v, "prefixItems");
-    const json_t *items = json_object_get(v, "items");
+    const json_t *prefix = g_schema_prefix(v), *items = g_schema_items(v);
+    bool tuple = json_is_array(json_object_get(v, "items"));
 
     if (i < json_array_size(prefix))
         return rule_of(s, json_array_get(prefix, i), false,
-                       place_new(s, place, "prefixItems", 0), NULL, i);
-    return rule_of(s, items ? items : json_true(), false, place, "items", 0);
+                       place_new(s, place, tuple ? "items" : "prefixItems", 0),
+                       NULL, i);
+    return rule_of(s, items ? items : json_true(), false, place,
+                   tuple ? "additionalItems" : "items", 0);
 }
 
 static void set_rest(struct g_schema *s, const struct g_job *job)
@@ -449,11 +451,10 @@ static void draw_array(struct g_schema *s, const json_t *v,
     struct g_build *b = s->b;
     uint32_t min = count_of(v, "minItems", 0);
     uint32_t max = count_of(v, "maxItems", UINT32_MAX);
-    uint32_t n_prefix =
-        (uint32_t)json_array_size(json_object_get(v, "prefixItems"));
+    uint32_t n_prefix = (uint32_t)json_array_size(g_schema_prefix(v));
     uint32_t n, at;
 
-    if (json_is_false(json_object_get(v, "items")) && max > n_prefix)
+    if (json_is_false(g_schema_items(v)) && max > n_prefix)
         max = n_prefix;
     if (min > max)
         return;

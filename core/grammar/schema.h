@@ -66,6 +66,11 @@ bool g_schema_apart(struct g_schema *s, const json_t *branches,
 json_t *g_schema_without(struct g_schema *s, const json_t *v, const char *key);
 /* Does it say anything about values, apart from the keyword `but`? */
 bool g_schema_says(const json_t *v, const char *but);
+/* The schemas of the first items of an array, and that of all others; NULL: not
+ * said.  Up to draft 2019-09 they are called items and additionalItems, when the
+ * former is an array. */
+json_t *g_schema_prefix(const json_t *v);
+json_t *g_schema_items(const json_t *v);
 /* 1, 0, or -1: cannot be told here.  listed: value is from its own enum. */
 int g_schema_admits(const json_t *schema, const json_t *value, bool listed);
 bool g_json_same(const json_t *a, const json_t *b); /* 1 is 1.0 */

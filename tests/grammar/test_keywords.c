@@ -109,6 +109,20 @@ static const struct {
     { "definitions", NOTE, "\"definitions\":{\"a\":{\"type\":\"null\"}}", "1",
       NULL },
     { "additionalItems", REFUSED, "\"additionalItems\":false", NULL, NULL },
+    { "additionalItems", REFUSED,
+      "\"prefixItems\":[{}],\"additionalItems\":false", NULL, NULL },
+    { "additionalItems", NOTE, "\"items\":{},\"additionalItems\":false", "[1]",
+      NULL },
+    { "additionalItems", HOLDS,
+      "\"type\":\"array\",\"items\":[{\"type\":\"integer\"}],"
+      "\"additionalItems\":{\"type\":\"null\"}",
+      "[1,null]", "[1,2]" },
+    { "additionalItems", HOLDS,
+      "\"type\":\"array\",\"items\":[{},{}],\"additionalItems\":false", "[1,2]",
+      "[1,2,3]" },
+    { "items", HOLDS, "\"type\":\"array\",\"items\":[{\"type\":\"null\"}]",
+      "[null,1]", "[1]" },
+    { "items", REFUSED, "\"prefixItems\":[{}],\"items\":[{}]", NULL, NULL },
     { "dependencies", REFUSED, "\"dependencies\":{\"a\":[\"b\"]}", NULL, NULL },
     { "id", REFUSED, "\"id\":\"x\"", NULL, NULL },
     { "$recursiveRef", REFUSED, "\"$recursiveRef\":\"#\"", NULL, NULL },
@@ -218,6 +232,40 @@ Test(keywords, an_id_is_for_the_outermost_schema)
     rig_close(&r);
 }
 
+/* What $schema names is what items and additionalItems mean. */
+Test(keywords, earlier_drafts_have_their_tuples)
+{
+    static const char *const old[] = {
+        "http://json-schema.org/draft-04/schema#",
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2019-09/"
+        "schema"
+    };
+    struct rig r = small();
+
+    for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
+        char schema[512];
+        struct seam_matcher *m;
+
+        snprintf(
+            schema, sizeof schema,
+            "{\"$schema\":\"%s\",\"$ref\":\"#/definitions/pair\","
+            "\"definitions\":{\"pair\":{\"type\":\"array\",\"items\":[{"
+            "\"$ref\":\"#/definitions/id\"},{\"type\":[\"string\",\"array\"],\"additionalItems\":{}}],"
+            "\"additionalItems\":false,\"minItems\":2},\"id\":{\"type\":"
+            "\"integer\"}}}",
+            old[i]);
+        m = matcher(&r, schema);
+        takes(&r, m, 0, "[1,\"a\"]", true, schema);
+        takes(&r, m, 0, "[1,[2]]", true, schema);
+        takes(&r, m, 0, "[\"a\",1]", false, schema);
+        takes(&r, m, 0, "[1,2,3]", false, schema);
+        takes(&r, m, 0, "[1]", false, schema);
+        seam_matcher_free(m);
+    }
+    rig_close(&r);
+}
+
 /* A value of the wrong kind is not taken for an absent keyword. */
 Test(keywords, values_of_the_wrong_kind_are_refused)
 {
@@ -240,7 +288,17 @@ Test(keywords, values_of_the_wrong_kind_are_refused)
         { "{\"required\":\"a\"}", "schema.required: " },
         { "{\"required\":[1]}", "schema.required: " },
         { "{\"additionalProperties\":1}", "schema.additionalProperties: " },
-        { "{\"items\":[{}]}", "schema.items: " },
+        { "{\"items\":[1]}", "schema.items: " },
+        { "{\"items\":[{\"not\":{}}],\"type\":\"array\"}",
+          "schema.items[0].not: " },
+        { "{\"items\":[{}],\"additionalItems\":{\"not\":{}},\"type\":"
+          "\"array\"}",
+          "schema.additionalItems.not: " },
+        { "{\"items\":[{}],\"additionalItems\":[{}]}",
+          "schema.additionalItems: " },
+        { "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\","
+          "\"items\":[{}]}",
+          "schema.items: " },
         { "{\"items\":1}", "schema.items: " },
         { "{\"prefixItems\":{}}", "schema.prefixItems: " },
         { "{\"minItems\":-1}", "schema.minItems: " },

@@ -2,6 +2,7 @@
 // write is valid, what is invalid is never accepted, and valid instances in the
 // order and spacing that the grammar keeps to are.
 import { execFileSync } from "node:child_process";
+import { Ajv } from "ajv";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { families, refused } from "./schema_families.mjs";
@@ -28,7 +29,8 @@ const spaced = (v) => Array.isArray(v) ? `[${v.map(spaced).join(", ")}]`
 const forms = (v) => [JSON.stringify(v), spaced(v), JSON.stringify(v, null, 2)];
 
 function validator(schema) {
-    const ajv = new Ajv2020({ strict: false, logger: false,
+    const draft7 = schema.$schema?.includes("/draft-07/");
+    const ajv = new (draft7 ? Ajv : Ajv2020)({ strict: false, logger: false,
         validateFormats: true });
     addFormats(ajv);
     return ajv.compile(schema);

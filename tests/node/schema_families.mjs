@@ -329,9 +329,42 @@ const byUse = [
             ratio: 0.5 }]],
 ];
 
+// As draft 7 has tuples, which is what most generators of schemas write.
+const draft7 = (schema) =>
+    ({ $schema: "http://json-schema.org/draft-07/schema#", ...schema });
+const pair = [{ type: "integer" }, { type: "string" }];
+const byDraft7 = [
+    ...[{ items: pair }, { items: pair, additionalItems: false },
+        { items: pair, additionalItems: { type: "boolean" } },
+        { items: pair, additionalItems: true, minItems: 1, maxItems: 4 },
+        { items: pair, minItems: 2, maxItems: 2 },
+        { items: pair, minItems: 4, additionalItems: { type: "null" } },
+        { items: { type: "integer" }, additionalItems: false },
+        { additionalItems: false }, { additionalItems: { type: "null" } },
+        { items: [{ items: [{ const: 1 }], additionalItems: false,
+            type: "array" }] },
+        { allOf: [{ items: pair }, { items: { type: ["integer", "string"] } }] },
+        { allOf: [{ items: pair, additionalItems: { type: "integer" } },
+            { items: [{ minimum: 1 }, {}, { maximum: 2 }] }] },
+    ].map((s) => [draft7({ type: "array", ...s }),
+        [...lists, [1, "a"], [0, "a"], [1, "a", true], [1, "a", 3],
+            [1, "a", 1, 1], [1, "a", null, null], ["a", 1], [1, "a", {}, []],
+            [[1]], [[1, 1]], [[2]]]]),
+    [draft7({ $ref: "#/definitions/point", definitions: { point: {
+        type: "array", items: [{ $ref: "#/definitions/n" }, { $ref:
+            "#/definitions/point/items/0" }], minItems: 2,
+        additionalItems: false }, n: { type: "number" } } }),
+    [[1, 2], [1], [1, "a"], [1, 2, 3]]],
+    [draft7(object({ range: { type: "array", items: [{ type: "number" },
+        { type: "number" }], minItems: 2, maxItems: 2 }, tag: { anyOf: [
+        { type: "array", items: [{ const: "a" }] }, { type: "null" }] } })),
+    [{ range: [0, 1.5], tag: ["a", 1] }, { range: [0], tag: null },
+        { range: [1, 2], tag: ["b"] }]],
+];
+
 export const families = [...byType, ...byValue, ...byInteger, ...byNumber,
     ...byString, ...byPattern, ...byFormat, ...byArray, ...byObject, ...byUnion,
-    ...byReference, ...byUse];
+    ...byReference, ...byUse, ...byDraft7];
 
 const at = (path) => `schema${path}`;
 const inA = (schema) => ({ type: "object", properties: { a: schema } });
@@ -343,7 +376,11 @@ export const refused = [
         "additionalItems", "dependencies"]
         .map((k) => [inA({ [k]: {} }), at(`.properties.a.${k}: not supported`)]),
     [inA({ type: "array", uniqueItems: true }), at(".properties.a.uniqueItems")],
-    [inA({ type: "array", items: [{}] }), at(".properties.a.items: not supported")],
+    [{ $schema: "https://json-schema.org/draft/2020-12/schema",
+        ...inA({ type: "array", items: [{}] }) },
+        at(".properties.a.items: not supported")],
+    [inA({ items: [{}], prefixItems: [{}] }), at(".properties.a.items: not")],
+    [draft7(inA({ items: [{}, { if: {} }] })), at(".properties.a.items[1].if")],
     [inA({ type: "number", multipleOf: 0.1 }), at(".properties.a.multipleOf")],
     [inA({ type: "string", format: "regex" }), at(".properties.a.format")],
     [inA({ type: "integer", format: "odd" }), at(".properties.a.format")],
