@@ -5,8 +5,8 @@ import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 
-import { ENDLESS, MODEL, blocked, callsEnforced, callsOf, execute, serve, told,
-         toolPrompt, toolRequest, until } from './seam.mjs';
+import { ENDLESS, MODEL, PERSON, blocked, callsEnforced, callsOf, execute, noCalls,
+         serve, told, toolPrompt, toolRequest, until } from './seam.mjs';
 
 const SMALL_TALK = {
     model: MODEL,
@@ -298,6 +298,46 @@ for (const stream of [false, true])
 
         // Zod itself has checked the values.
         assert.deepEqual(Object.keys(parsed), ['name', 'tags', 'age', 'pet']);
+    });
+
+for (const stream of [false, true])
+    test(`tools beside a format: calls, then what the schema describes, ${
+        stream ? 'streamed' : 'plain'}`, async () => {
+        const row = toolPrompt('parallel-037');
+        const { tools, ...rest } = toolRequest(row);
+        const request = {
+            model: MODEL, ...rest,
+            max_tokens: 400,
+            // What the client wants to parse it wants to be strict.
+            tools: tools.map(({ function: f }) => ({ type: 'function',
+                function: { ...f, strict: true } })),
+            response_format: { type: 'json_schema', json_schema: {
+                name: 'person', strict: true, schema: PERSON } },
+        };
+        const ask = async (extra = {}) => (stream
+            ? await client.chat.completions.stream({ ...request, ...extra })
+                .finalChatCompletion()
+            : await client.chat.completions.parse({ ...request, ...extra }))
+            .choices[0];
+        const first = await ask();
+
+        assert.equal(first.finish_reason, 'tool_calls');
+        assert.equal(first.message.content, null);
+        assert.equal(first.message.parsed, null);
+        assert.deepEqual(callsOf(first.message), row.expected);
+        request.messages = [
+            ...request.messages, first.message,
+            ...first.message.tool_calls.map(({ id, function: f }) => ({
+                role: 'tool', tool_call_id: id,
+                content: execute(f.name, JSON.parse(f.arguments)),
+            })),
+        ];
+        const last = await ask({ logit_bias: await noCalls(server) });
+
+        assert.equal(last.finish_reason, 'stop');
+        assert.deepEqual(Object.keys(last.message.parsed), ['name', 'age']);
+        assert.ok(Number.isInteger(last.message.parsed.age));
+        assert.equal((last.message.tool_calls ?? []).length, 0);
     });
 
 test('parse tells an answer that the limit cut from a whole one', async () => {

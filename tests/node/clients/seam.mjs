@@ -223,6 +223,14 @@ export function toolRequest(row) {
     };
 }
 
+// A bias that lets the model write no call: what else it may write it does.
+export async function noCalls(server) {
+    const { tokens: [id] } = await (await server.post('/tokenize',
+        { content: '<tool_call>' })).json();
+
+    return { [id]: -100 };
+}
+
 // Calls as {name, arguments}, arguments as values.
 export function callsOf(message) {
     return (message.tool_calls ?? []).map((call) => ({
