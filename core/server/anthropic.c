@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/server/blocks.h"
 #include "core/server/request.h"
 
 const struct seam_api_name seam_anthropic_names[] = {
@@ -28,13 +29,6 @@ static json_t *value_at(const json_t *o, const char *key)
     return v && !json_is_null(v) ? v : NULL;
 }
 
-static bool is_type(const json_t *block, const char *type)
-{
-    const char *t = string_at(block, "type");
-
-    return t && !strcmp(t, type);
-}
-
 /* ---- Content ------------------------------------------------------------- */
 
 /* A text block in the chat form, or NULL when v is none. */
@@ -42,7 +36,7 @@ static json_t *text_part(const json_t *v)
 {
     if (json_is_string(v))
         return json_pack("{s:s, s:O}", "type", "text", "text", v);
-    if (is_type(v, "text") && string_at(v, "text"))
+    if (seam_block_is(v, "text") && string_at(v, "text"))
         return json_pack("{s:s, s:O}", "type", "text", "text",
                          json_object_get(v, "text"));
     return NULL;
@@ -90,10 +84,12 @@ static int convert_system(const json_t *v, json_t *messages,
 }
 
 static int convert_result(const json_t *block, const char *where,
-                          json_t *messages, struct seam_api_error *e)
+                          json_t *messages, struct seam_buf *ignored,
+                          struct seam_api_error *e)
 {
     const json_t *content = value_at(block, "content"), *item;
     json_t *parts = json_array(), *part;
+    char at[96];
     size_t i;
 
     if (content && !json_is_string(content) && !json_is_array(content)) {
@@ -106,11 +102,13 @@ static int convert_result(const json_t *block, const char *where,
         json_array_append_new(parts, text_part(content));
     json_array_foreach(content, i, item)
     {
-        part = text_part(item);
-        if (!part) {
+        int rc;
+
+        snprintf(at, sizeof at, "%s.content[%zu]", where, i);
+        rc = seam_block_text(item, at, &part, ignored, e);
+        if (rc <= 0) {
             json_decref(parts);
-            return seam_api_fail(e, 400, "unsupported_value", where,
-                                 "a tool_result may hold text only");
+            return rc ? rc : seam_block_refuse(item, at, e);
         }
         json_array_append_new(parts, part);
     }
@@ -128,7 +126,7 @@ static int convert_result(const json_t *block, const char *where,
 
 /* Results come first: they answer the turn before. */
 static int convert_user(const json_t *blocks, size_t index, json_t *messages,
-                        struct seam_api_error *e)
+                        struct seam_buf *ignored, struct seam_api_error *e)
 {
     json_t *parts = json_array(), *part;
     const json_t *block;
@@ -139,16 +137,15 @@ static int convert_user(const json_t *blocks, size_t index, json_t *messages,
     json_array_foreach(blocks, i, block)
     {
         snprintf(where, sizeof where, "messages[%zu].content[%zu]", index, i);
-        part = text_part(block);
-        if (part)
-            json_array_append_new(parts, part);
-        else if (is_type(block, "tool_result"))
-            rc = convert_result(block, where, messages, e);
-        else if (is_type(block, "image") || is_type(block, "document"))
-            rc = seam_api_fail(e, 400, "unsupported_value", where,
-                               "this server takes text only, no media");
-        else
-            rc = seam_api_invalid(e, where, "unknown type of content block");
+        if (seam_block_is(block, "tool_result")) {
+            rc = convert_result(block, where, messages, ignored, e);
+        } else {
+            rc = seam_block_text(block, where, &part, ignored, e);
+            if (!rc)
+                rc = seam_block_refuse(block, where, e);
+            if (rc > 0)
+                rc = json_array_append_new(parts, part);
+        }
         if (rc)
             break;
     }
@@ -176,14 +173,15 @@ static int convert_assistant(const json_t *blocks, size_t index,
         part = text_part(block);
         if (part) {
             json_array_append_new(parts, part);
-        } else if (is_type(block, "thinking")) {
+        } else if (seam_block_is(block, "thinking")) {
             const json_t *t = json_object_get(block, "thinking");
 
             thought = true;
             if (json_is_string(t))
                 seam_buf_add(&thinking, json_string_value(t),
                              json_string_length(t));
-        } else if (is_type(block, "tool_use") && string_at(block, "name")) {
+        } else if (seam_block_is(block, "tool_use") &&
+                   string_at(block, "name")) {
             const json_t *input = value_at(block, "input");
 
             json_array_append_new(
@@ -194,8 +192,8 @@ static int convert_assistant(const json_t *blocks, size_t index,
                           string_at(block, "name"), "arguments",
                           json_is_object(input) ? json_incref((json_t *)input)
                                                 : json_object()));
-        } else if (!is_type(block, "redacted_thinking")) {
-            rc = seam_api_invalid(e, where, "unknown type of content block");
+        } else if (!seam_block_is(block, "redacted_thinking")) {
+            rc = seam_block_refuse(block, where, e);
             break;
         }
     }
@@ -216,7 +214,7 @@ static int convert_assistant(const json_t *blocks, size_t index,
 }
 
 static int convert_messages(const json_t *list, json_t *messages,
-                            struct seam_api_error *e)
+                            struct seam_buf *ignored, struct seam_api_error *e)
 {
     const json_t *m, *content;
     char where[64];
@@ -255,7 +253,7 @@ static int convert_messages(const json_t *list, json_t *messages,
                      ? seam_api_fail(e, 503, "overloaded", NULL, "no memory")
                      : 0;
         else if (!strcmp(role, "user"))
-            rc = convert_user(content, i, messages, e);
+            rc = convert_user(content, i, messages, ignored, e);
         else
             rc = convert_assistant(content, i, messages, e);
         if (rc)
@@ -301,7 +299,8 @@ static int convert_tools(const json_t *list, json_t *chat,
         const json_t *type = value_at(t, "type"), *v;
 
         /* Tools that Anthropic's own servers would run. */
-        if (type && !is_type(t, "custom") && !is_type(t, "function")) {
+        if (type && !seam_block_is(t, "custom") &&
+            !seam_block_is(t, "function")) {
             seam_ignored_add(ignored, "tools.type");
             continue;
         }
@@ -410,7 +409,7 @@ json_t *seam_anthropic_chat(const json_t *body, bool counting,
     if (!rc && (v = value_at(body, "system")))
         rc = convert_system(v, messages, e);
     if (!rc)
-        rc = convert_messages(value_at(body, "messages"), messages, e);
+        rc = convert_messages(value_at(body, "messages"), messages, ignored, e);
     if (!rc)
         convert_prefill(messages, chat);
     if (!rc && (v = value_at(body, "tools")))

@@ -261,6 +261,154 @@ Test(messages, render_as_the_chat_they_mean)
     fixture_close(&f);
 }
 
+/* What the blocks of a user's message render as, told from text by its length:
+ * a token is a byte here. */
+static void renders(struct fixture *f, const char *blocks, const char *text,
+                    const char *ignored)
+{
+    struct seam_buf body = { 0 };
+    struct reply a, b;
+    char v[256];
+
+    seam_buf_fmt(&body, "{\"messages\":[{\"role\":\"user\",\"content\":[%s]}]}",
+                 blocks);
+    client_post(f->url, "/v1/messages/count_tokens", body.p, &a);
+    cr_assert_eq(a.status, 200, "%s: %s", blocks, a.body.p);
+    seam_buf_clear(&body);
+    seam_buf_str(&body, "{\"messages\":[{\"role\":\"user\",\"content\":");
+    seam_buf_json(&body, text, strlen(text));
+    seam_buf_str(&body, "}]}");
+    client_post(f->url, "/tokenize", body.p, &b);
+    cr_assert_eq(b.status, 200, "%s", b.body.p);
+    cr_expect_eq(json_integer_value(reply_at(&a, "input_tokens", NULL)),
+                 json_integer_value(reply_at(&b, "count", NULL)), "%s", blocks);
+    if (ignored)
+        cr_expect_str_eq(reply_header(&a, "X-Seam-Ignored", v, sizeof v),
+                         ignored, "%s", blocks);
+    else
+        cr_expect_null(reply_header(&a, "X-Seam-Ignored", v, sizeof v), "%s",
+                       blocks);
+    reply_release(&a);
+    reply_release(&b);
+    seam_buf_release(&body);
+}
+
+Test(messages, documents_and_search_results_are_text)
+{
+    struct fixture f;
+
+    open_one(&f, "</think>ok\1");
+    renders(
+        &f,
+        "{\"type\":\"document\",\"source\":{\"type\":\"text\","
+        "\"media_type\":\"text/plain\",\"data\":\"It rains.\\n\"},\"title\":"
+        "\"News\",\"context\":\"of today\",\"citations\":{\"enabled\":"
+        "false},\"cache_control\":{\"type\":\"ephemeral\"}},{\"type\":"
+        "\"text\",\"text\":\"Does it rain?\"}",
+        "<document>\nTitle: News\nContext: of today\n\nIt rains.\n\n"
+        "</document>\nDoes it rain?",
+        NULL);
+    renders(&f,
+            "{\"type\":\"document\",\"title\":null,\"source\":{\"type\":"
+            "\"content\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
+            "\"type\":\"text\",\"text\":\"b\"}]},\"citations\":{\"enabled\":"
+            "true}}",
+            "<document>\n\na\nb\n</document>\n", "messages.content.citations");
+    renders(&f,
+            "{\"type\":\"document\",\"source\":{\"type\":\"content\","
+            "\"content\":\"a\"},\"colour\":1}",
+            "<document>\n\na\n</document>\n", "messages.content.colour");
+    renders(&f,
+            "{\"type\":\"search_result\",\"source\":\"https://e.org/a\","
+            "\"title\":\"A\",\"content\":[{\"type\":\"text\",\"text\":"
+            "\"found\"}],\"citations\":{\"enabled\":true}}",
+            "<search_result>\nTitle: A\nSource: https://e.org/a\n\nfound\n"
+            "</search_result>\n",
+            "messages.content.citations");
+    fixture_close(&f);
+}
+
+/* In the result of a tool as well, where searches put them. */
+Test(messages, a_tool_may_find_documents)
+{
+    static const char anthropic[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
+        "\"tool_result\",\"tool_use_id\":\"t\",\"content\":[{\"type\":"
+        "\"search_result\",\"source\":\"s\",\"title\":\"T\",\"content\":[{"
+        "\"type\":\"text\",\"text\":\"x\"}]},{\"type\":\"document\",\"source\":"
+        "{\"type\":\"text\",\"media_type\":\"text/plain\",\"data\":\"y\"}}]}]}"
+        "]}";
+    static const char chat[] =
+        "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"t\",\"content\":"
+        "\"<search_result>\\nTitle: T\\nSource: s\\n\\nx\\n</search_result>\\n"
+        "<document>\\n\\ny\\n</document>\\n\"}]}";
+    struct fixture f;
+    struct reply a, b;
+
+    open_one(&f, "</think>ok\1");
+    client_post(f.url, "/v1/messages/count_tokens", anthropic, &a);
+    client_post(f.url, "/tokenize", chat, &b);
+    cr_assert_eq(a.status, 200, "%s", a.body.p);
+    cr_expect_eq(json_integer_value(reply_at(&a, "input_tokens", NULL)),
+                 json_integer_value(reply_at(&b, "count", NULL)));
+    reply_release(&a);
+    reply_release(&b);
+    fixture_close(&f);
+}
+
+/* CONTENT is of the only message. */
+static const struct {
+    const char *content, *says;
+} BLOCKS[] = {
+    { "{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"media_type\":"
+      "\"application/pdf\",\"data\":\"JVBE\"}}",
+      "messages[0].content[0].source.type: a document must be given as text" },
+    { "{\"type\":\"document\",\"source\":{\"type\":\"url\",\"url\":\"x\"}}",
+      "messages[0].content[0].source.type: " },
+    { "{\"type\":\"document\",\"source\":{\"type\":\"file\",\"file_id\":\"x\"}}",
+      "messages[0].content[0].source.type: " },
+    { "{\"type\":\"document\"}", "messages[0].content[0].source: " },
+    { "{\"type\":\"document\",\"source\":{\"type\":\"text\",\"data\":7}}",
+      "messages[0].content[0].source.data: expected a string" },
+    { "{\"type\":\"document\",\"title\":7,\"source\":{\"type\":\"text\",\"data\":"
+      "\"\"}}",
+      "messages[0].content[0].title: expected a string" },
+    { "{\"type\":\"document\",\"source\":{\"type\":\"content\",\"content\":[{"
+      "\"type\":\"image\"}]}}",
+      "messages[0].content[0].source.content[0]: this server takes text only" },
+    { "{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"search_result\"}",
+      "messages[0].content[1].content: expected a string or a list" },
+    { "{\"type\":\"text\"}", "messages[0].content[0].text: " },
+    { "{\"type\":\"server_tool_use\",\"id\":\"x\"}",
+      "messages[0].content[0]: server_tool_use is not supported" },
+    { "{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":[{\"type\":"
+      "\"web_search_tool_result\"}]}",
+      "messages[0].content[0].content[0]: web_search_tool_result is not" },
+};
+
+Test(messages, blocks_that_are_no_text_are_refused_by_path)
+{
+    struct fixture f;
+
+    open_one(&f, "</think>ok\1");
+    for (size_t i = 0; i < sizeof BLOCKS / sizeof *BLOCKS; i++) {
+        struct seam_buf body = { 0 };
+        struct reply r;
+
+        seam_buf_fmt(&body,
+                     "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\","
+                     "\"content\":[%s]}]}",
+                     BLOCKS[i].content);
+        client_post(f.url, PATH, body.p, &r);
+        cr_expect_eq(r.status, 400, "%s: %d", BLOCKS[i].content, r.status);
+        cr_expect_not_null(strstr(r.body.p, BLOCKS[i].says), "%s: %s",
+                           BLOCKS[i].content, r.body.p);
+        reply_release(&r);
+        seam_buf_release(&body);
+    }
+    fixture_close(&f);
+}
+
 Test(messages, errors_have_their_own_shape)
 {
     static const struct {
