@@ -76,6 +76,23 @@ static bool serve_watch(struct seam_engine *e, const struct seam_log *log,
     return now;
 }
 
+/* The same of a plugin on its way in: the one in use goes on. */
+static bool serve_watch_swap(struct seam_engine *e, const struct seam_config *c,
+                             const struct seam_log *log, bool was)
+{
+    char where[96];
+    bool now = seam_engine_state(e) == SEAM_ENGINE_READY &&
+               seam_engine_swap_still_ms(e, where, sizeof where) >
+                   (uint64_t)c->server.stall_timeout_ms;
+
+    if (now && !was)
+        seam_log(log, SEAM_LOG_ERROR, "watchdog",
+                 "a swap hangs in %s; the plugin in use goes on, and no other "
+                 "swap can begin until that returns",
+                 where);
+    return now;
+}
+
 /* End the process, leaving a core for whoever looks into it, when a step has
  * hung for server.stall_abort_ms: nothing in here can take it back from the
  * plugin, only a new process can. */
@@ -160,7 +177,7 @@ static int serve_wait(struct seam_engine *e, const struct seam_config *c,
                       struct reload *reload, struct seam_error *err)
 {
     uint64_t start = seam_now_ns();
-    bool said_ready = false, stalled = false;
+    bool said_ready = false, stalled = false, hangs = false;
 
     for (;;) {
         enum seam_engine_state state = seam_engine_wait_loaded(e, 0, err);
@@ -172,6 +189,7 @@ static int serve_wait(struct seam_engine *e, const struct seam_config *c,
         if (state == SEAM_ENGINE_FAILED)
             return 0;
         stalled = serve_watch(e, log, stalled);
+        hangs = serve_watch_swap(e, c, log, hangs);
         serve_give_up(e, c, log);
         if (state == SEAM_ENGINE_READY && !said_ready) {
             said_ready = true;

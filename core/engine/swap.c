@@ -1,6 +1,7 @@
 #include "core/engine/swap.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,10 +31,11 @@ struct seam_swap {
     struct seam_engine *engine;
     struct seam_swap_opts o;
     uint64_t asked_ns, until_ns;
-    uint32_t refs; /* this and the next three: under instances.lock */
+    uint32_t refs; /* this and the next five: under instances.lock */
     bool over, given_up;
     const char *stage; /* for whoever waits: what is being done, of whom */
     enum seam_role stage_role;
+    uint64_t stage_ns; /* since when; 0: it waits for the steps, not a plugin */
     int rc;
     struct seam_error err;
     struct seam_swap_report report;
@@ -220,6 +222,7 @@ static int swap_stage(struct seam_swap *s, const char *stage,
     pthread_mutex_lock(&home(e)->lock);
     s->stage = stage;
     s->stage_role = role;
+    s->stage_ns = seam_now_ns();
     stop = e->swapper->stop;
     late = s->given_up || seam_now_ns() >= s->until_ns;
     pthread_mutex_unlock(&home(e)->lock);
@@ -248,6 +251,7 @@ static int swap_turn(struct seam_swap *s, enum swap_ask ask, const char *stage)
     s->ask = ask;
     pthread_mutex_lock(&home(e)->lock);
     s->stage = stage;
+    s->stage_ns = 0;
     w->turn = TURN_ASKED;
     pthread_mutex_unlock(&home(e)->lock);
     pthread_mutex_lock(&e->lock);
@@ -269,6 +273,7 @@ static int swap_turn(struct seam_swap *s, enum swap_ask ask, const char *stage)
     }
     turn = w->turn;
     w->turn = TURN_NONE;
+    s->stage_ns = seam_now_ns();
     atomic_store_explicit(&e->swap_due, false, memory_order_relaxed);
     pthread_mutex_unlock(&home(e)->lock);
     if (turn == TURN_DONE)
@@ -850,6 +855,24 @@ int seam_engine_swap(struct seam_engine *e, const struct seam_swap_opts *o,
         rc = seam_swap_wait(s, -1, report, err);
     seam_swap_free(s);
     return rc;
+}
+
+uint64_t seam_engine_swap_still_ms(struct seam_engine *e, char *where, size_t n)
+{
+    const struct seam_swap *s;
+    uint64_t ms = 0;
+
+    if (!e->swapper || !e->rt)
+        return 0;
+    pthread_mutex_lock(&home(e)->lock);
+    s = e->swapper->job;
+    if (s && s->stage_ns) {
+        ms = (seam_now_ns() - s->stage_ns) / 1000000u;
+        snprintf(where, n, "%s of plugin %s", s->stage,
+                 s->o.source->config.plugin[s->stage_role].name);
+    }
+    pthread_mutex_unlock(&home(e)->lock);
+    return ms;
 }
 
 uint64_t seam_engine_swaps(const struct seam_engine *e, enum seam_role role)

@@ -60,6 +60,11 @@ void seam_swap_free(struct seam_swap *s);
 int seam_engine_swap(struct seam_engine *e, const struct seam_swap_opts *o,
                      struct seam_swap_report *report, struct seam_error *err);
 
+/* For how long the swap under way has been in one call of its new plugin, and
+ * what that is; 0: there is none, or it waits for the steps.  [any] */
+uint64_t seam_engine_swap_still_ms(struct seam_engine *e, char *where,
+                                   size_t n);
+
 /* Swaps of a role so far. */
 uint64_t seam_engine_swaps(const struct seam_engine *e, enum seam_role role);
 

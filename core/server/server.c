@@ -206,7 +206,7 @@ static int server_connect_loopback(uint16_t port)
 static int server_prime(uint16_t port, uint32_t workers, struct seam_error *err)
 {
     static const char ask[] = "GET / HTTP/1.1\r\nHost: seam\r\n\r\n";
-    struct timeval patience = { .tv_sec = 5 };
+    struct timeval patience = { .tv_sec = 60 }; /* of a busy machine */
     uint32_t n = 0;
     int *fd = calloc(workers, sizeof *fd), rc = 0;
     char byte;
@@ -218,9 +218,16 @@ static int server_prime(uint16_t port, uint32_t workers, struct seam_error *err)
         if (send(fd[n++], ask, sizeof ask - 1, MSG_NOSIGNAL) < 0)
             break;
     }
-    for (uint32_t i = 0; i < n && !rc; i++)
-        if (recv(fd[i], &byte, 1, 0) != 1)
-            rc = errno;
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        ssize_t got;
+
+        /* With a time limit it is not restarted after a stop of the process. */
+        do
+            got = recv(fd[i], &byte, 1, 0);
+        while (got < 0 && errno == EINTR);
+        if (got != 1)
+            rc = got ? errno : ECONNRESET;
+    }
     if (rc || n < workers)
         rc = seam_fail_errno(err, SEAM_EDEVICE, rc ? rc : errno,
                              "server: %u workers cannot be started", workers);

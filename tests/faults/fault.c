@@ -7,7 +7,8 @@
  *            create: "create_fail", "create_nomem", "create_hang"
  *   layer    in the plugin's n-th layer, from 0
  *   pos      when a sequence comes to this position (its row is the one), or
- *   call     in the n-th step since the warm-up, from 1
+ *   call     in the n-th step that counts, from 1
+ *   warm     steps that do not count: 1, that of the start, unless it says
  *   times    on so many occasions; 0: always
  *   us       "slow": microseconds of every call
  *   say      "hang": descriptor that gets a byte when it begins
@@ -34,7 +35,7 @@ struct fault {
     void *inner;
     char what[16], fifo[128];
     int64_t layer, pos, call, times, us, fd, say;
-    int64_t steps, done; /* since the warm-up; faults so far */
+    int64_t steps, done; /* that count, once above 0; faults so far */
     struct seam_needs needs;
     struct seam_grant g;
 };
@@ -97,7 +98,6 @@ static int fault_forward(void *self, const struct seam_exec *e,
     int64_t row;
     int rc;
 
-    /* The first step of all is the warm-up. */
     f->steps += a->layer == 0 ? 1 : 0;
     row = f->steps < 1 ? -1 : fault_row(f, a);
     if (is(f, "slow")) {
@@ -163,10 +163,10 @@ static void fault_read(struct fault *f, const struct seam_cfg *cfg)
 {
     const struct seam_host *h = fault_host;
     struct seam_str s = { 0 };
+    int64_t warm = 1;
 
     f->pos = f->call = f->fd = f->say = -1;
     f->times = 1;
-    f->steps = -1;
     snprintf(f->what, sizeof f->what, "none");
     if (!h->cfg(h->ctx, cfg, "fault", SEAM_CFG_STR, &s))
         snprintf(f->what, sizeof f->what, "%.*s", (int)s.n, s.p);
@@ -175,6 +175,8 @@ static void fault_read(struct fault *f, const struct seam_cfg *cfg)
     h->cfg(h->ctx, cfg, "layer", SEAM_CFG_I64, &f->layer);
     h->cfg(h->ctx, cfg, "pos", SEAM_CFG_I64, &f->pos);
     h->cfg(h->ctx, cfg, "call", SEAM_CFG_I64, &f->call);
+    h->cfg(h->ctx, cfg, "warm", SEAM_CFG_I64, &warm);
+    f->steps = -warm;
     h->cfg(h->ctx, cfg, "times", SEAM_CFG_I64, &f->times);
     h->cfg(h->ctx, cfg, "us", SEAM_CFG_I64, &f->us);
     h->cfg(h->ctx, cfg, "fd", SEAM_CFG_I64, &f->fd);
