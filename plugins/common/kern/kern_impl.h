@@ -265,21 +265,22 @@ SIMD_INLINE void put(float *y, float v, const float *bias, bool add)
 }
 
 /* n outputs of plain rows for m <= DIRECT rows of x, which the outputs' weights
- * meet one tile after the other while they are still in the cache. */
+ * meet one tile after the other while they are still in the cache.  The rows of
+ * a tile lie n / step apart, so that a processor sees that many long streams
+ * and fetches each of them ahead. */
 static void dot_few(uint16_t dtype, const void *const *w, uint32_t n,
                     uint32_t k, const float *const *x, uint32_t m,
                     float *const *y, const float *bias, bool add)
 {
     float acc[(TILE_R * TILE_N > TILE_N1 ? TILE_R * TILE_N : TILE_N1) * L]
         __attribute__((aligned(64)));
-    uint32_t step = m == 1 ? TILE_N1 : TILE_N;
+    uint32_t step = m == 1 ? TILE_N1 : TILE_N, apart = (n + step - 1) / step;
 
-    for (uint32_t o = 0; o < n; o += step) {
+    for (uint32_t o = 0; o < apart; o++) {
         const void *p[TILE_N1];
-        uint32_t live = n - o < step ? n - o : step;
 
         for (uint32_t j = 0; j < step; j++)
-            p[j] = w[o + (j < live ? j : live - 1)];
+            p[j] = w[o + j * apart < n ? o + j * apart : n - 1];
         for (uint32_t r = 0, mr; r < m; r += mr) {
             mr = m - r <= TILE_R ? m - r : (m - r + 1) / 2;
             mr = mr < TILE_R ? mr : TILE_R;
@@ -288,10 +289,10 @@ static void dot_few(uint16_t dtype, const void *const *w, uint32_t n,
             else
                 tile_any(dtype, mr, p, 0, x + r, 0, k, acc, true);
             for (uint32_t i = 0; i < mr; i++)
-                for (uint32_t j = 0; j < live; j++)
-                    put(&y[r + i][o + j],
+                for (uint32_t j = 0, at = o; at < n; j++, at += apart)
+                    put(&y[r + i][at],
                         vf_sum(vf_load(acc + (i * step + j) * L)),
-                        bias ? bias + o + j : NULL, add);
+                        bias ? bias + at : NULL, add);
         }
     }
 }

@@ -267,46 +267,54 @@ INLINE __m512i four_rows(const int8_t *const *w, uint32_t at, uint32_t n,
     return add_four(l[0], l[1], l[2], l[3]);
 }
 
-INLINE __m512 byte_scales(const struct kern_mat *w, uint32_t o, uint32_t n,
-                          uint32_t g)
+/* Scales of group g of the rows `row`, which count from w's first. */
+INLINE __m512 byte_scales(const struct kern_mat *w, __m512i row, uint32_t g)
 {
     uint32_t groups = w->k / w->group_cols;
+    uint64_t at = (uint64_t)w->row0 * groups + g;
+    int32_t r[16];
     float s[16];
 
-    if (w->scale_dtype == SEAM_F32 && n >= 16 && groups < 1 << 24) {
-        const float *p =
-            (const float *)w->scale + (uint64_t)(w->row0 + o) * groups + g;
-        __m512i at =
-            _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
-                                                 10, 11, 12, 13, 14, 15),
-                               _mm512_set1_epi32((int)groups));
-
-        return _mm512_i32gather_ps(at, p, 4);
-    }
-    fast_scales(w, o, n, g, s);
+    if (w->scale_dtype == SEAM_F32 && (uint64_t)w->n * groups < 1u << 31)
+        return _mm512_i32gather_ps(
+            _mm512_mullo_epi32(row, _mm512_set1_epi32((int)groups)),
+            (const float *)w->scale + at, 4);
+    _mm512_storeu_si512(r, row);
+    for (uint32_t j = 0; j < 16; j++)
+        s[j] = weights_elem(w->scale, w->scale_dtype,
+                            at + (uint64_t)r[j] * groups);
     return _mm512_loadu_ps(s);
 }
 
-/* Weights are made unsigned by adding 128. */
+/* Weights are made unsigned by adding 128.  The sixteen rows of a vector of
+ * outputs lie `apart`, so that the processor sees sixteen long streams. */
 static void bytes(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                   const void *rec, uint64_t stride, uint32_t m, float *y,
                   int64_t ldy, const float *bias, bool add)
 {
     struct kern_form f = { KERN_BYTES, w->group_cols };
-    uint32_t gc = w->group_cols;
+    uint32_t gc = w->group_cols, apart = (o1 - o0 + 15) / 16;
+    const __m512i lane = _mm512_mullo_epi32(
+        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+        _mm512_set1_epi32((int)apart));
 
-    for (uint32_t o = o0; o < o1; o += 16) {
-        uint32_t n = o1 - o < 16 ? o1 - o : 16;
+    for (uint32_t o = o0; o < o0 + apart; o++) {
+        __m512i row = _mm512_min_epu32(
+            _mm512_add_epi32(lane, _mm512_set1_epi32((int)o)),
+            _mm512_set1_epi32((int)o1 - 1));
         const int8_t *p[16];
+        uint32_t at[16];
 
+        _mm512_storeu_si512(at, row);
         for (uint32_t j = 0; j < 16; j++)
-            p[j] = (const int8_t *)w->w + (o + (j < n ? j : n - 1)) * w->stride;
+            p[j] = (const int8_t *)w->w + at[j] * w->stride;
         for (uint32_t r = 0; r < m; r++) {
             struct fast_row x =
                 fast_row((const char *)rec + r * stride, f, w->k);
-            /* The next sixteen rows, while the first row of x passes. */
-            uint64_t ahead = r ? 0 : 16 * w->stride;
+            /* The next rows, while the first row of x passes. */
+            uint64_t ahead = r ? 0 : w->stride;
             __m512 tot = _mm512_setzero_ps();
+            float sum[16];
 
             for (uint32_t g = 0; g * gc < w->k; g++) {
                 __m512i v = add_quarters(
@@ -316,10 +324,15 @@ static void bytes(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                                  four_rows(p + 12, g * gc, gc, &x, ahead)));
 
                 v = _mm512_sub_epi32(v, _mm512_set1_epi32(x.sum[g] * 128));
-                tot = fast_scaled(v, x.scale[g], byte_scales(w, o, n, g), tot);
+                tot = fast_scaled(v, x.scale[g], byte_scales(w, row, g), tot);
             }
-            fast_put(y + r * ldy + (o - o0), tot, bias ? bias + o : NULL, add,
-                     fast_lanes(n));
+            _mm512_storeu_ps(sum, tot);
+            for (uint32_t j = 0; j < 16 && o + j * apart < o1; j++) {
+                float *to = y + r * ldy + (at[j] - o0);
+                float v = bias ? sum[j] + bias[at[j]] : sum[j];
+
+                *to = add ? *to + v : v;
+            }
         }
     }
 }
