@@ -234,12 +234,12 @@ static uint32_t job_outs(const struct kern_job *j)
  * cheap beside the work. */
 static uint32_t job_step(const struct kern_job *j)
 {
-    uint32_t in = j->across ? j->w->n : j->w->k, step = 1 << 16;
+    uint32_t in = j->across ? j->w->n : j->w->k, step = 1 << 17;
 
     if (j->w->dtype == SEAM_I4)
         step = 1 << 18;
     if (j->w->dtype == SEAM_I8)
-        step = 1 << 17;
+        step = 1 << 18;
     step = (step / (in ? in : 1) + 15) & ~15u;
     if (j->m > 6 && step < 64)
         step = 64;

@@ -4,7 +4,6 @@
 #include <math.h>
 
 #define INLINE FAST_INLINE
-#define AHEAD  16 /* rows of int4 words that are fetched ahead              */
 
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
@@ -83,74 +82,70 @@ INLINE __m512i dp(__m512i acc, __m512i u, const int8_t *s)
 
 /* ---- Nibbles ------------------------------------------------------------- */
 
-/* mr rows by nu vectors of outputs from o on, of the last the lanes `last`. */
-INLINE void nibble_tile(uint32_t mr, uint32_t nu, const struct kern_mat *w,
-                        uint32_t o, __mmask16 last, const struct fast_row *x,
-                        __m512 *tot)
+/* Group g of nu vectors of outputs from o on, of the last the lanes `last`, for
+ * mr rows: added to tot [mr][nu].  Rows of words lie far apart, so that the
+ * processor sees no stream in them: the like tile at `next`, whose rows are
+ * next_stride apart, is fetched meanwhile. */
+INLINE void nibble_group(uint32_t mr, uint32_t nu, const struct kern_mat *w,
+                         uint32_t g, uint32_t o, __mmask16 last,
+                         const struct fast_row *x, const unsigned char *next,
+                         uint64_t next_stride, __m512 *tot)
 {
     const __m512i low = _mm512_set1_epi32(0x0f0f0f0f);
     uint32_t gc = w->group_cols;
-    uint64_t ahead = (uint64_t)AHEAD * w->n * 4;
+    __m512i h[8], m[8], l[8];
 
     UNROLL
-    for (uint32_t j = 0; j < mr * nu; j++)
-        tot[j] = _mm512_setzero_ps();
-    for (uint32_t g = 0; g * gc < w->k; g++) {
-        __m512i h[8], m[8], l[8];
+    for (uint32_t u = 0; u < nu; u++) {
+        __m512i z =
+            w->zero ? fast_zeros(w, g, o + 16 * u) : _mm512_set1_epi32(8);
+
+        UNROLL
+        for (uint32_t r = 0; r < mr; r++) {
+            h[r * nu + u] = _mm512_setzero_si512();
+            m[r * nu + u] = _mm512_setzero_si512();
+            l[r * nu + u] = _mm512_sub_epi32(
+                _mm512_setzero_si512(),
+                _mm512_mullo_epi32(z, _mm512_set1_epi32(x[r].sum[g])));
+        }
+    }
+    for (uint32_t k = g * gc; k < (g + 1) * gc; k += 8) {
+        const unsigned char *p = w->w + 4 * ((uint64_t)(k / 8) * w->n + o);
 
         UNROLL
         for (uint32_t u = 0; u < nu; u++) {
-            __m512i z =
-                w->zero ? fast_zeros(w, g, o + 16 * u) : _mm512_set1_epi32(8);
+            __m512i q = u + 1 < nu ? _mm512_loadu_si512(p + 64 * u)
+                                   : _mm512_maskz_loadu_epi32(last, p + 64 * u);
+            __m512i even = _mm512_and_si512(q, low);
+            __m512i odd = _mm512_and_si512(_mm512_srli_epi32(q, 4), low);
 
-            UNROLL
-            for (uint32_t r = 0; r < mr; r++) {
-                h[r * nu + u] = _mm512_setzero_si512();
-                m[r * nu + u] = _mm512_setzero_si512();
-                l[r * nu + u] = _mm512_sub_epi32(
-                    _mm512_setzero_si512(),
-                    _mm512_mullo_epi32(z, _mm512_set1_epi32(x[r].sum[g])));
-            }
-        }
-        for (uint32_t k = g * gc; k < (g + 1) * gc; k += 8) {
-            const unsigned char *p = w->w + 4 * ((uint64_t)(k / 8) * w->n + o);
-
-            UNROLL
-            for (uint32_t u = 0; u < nu; u++) {
-                __m512i q = u + 1 < nu
-                                ? _mm512_loadu_si512(p + 64 * u)
-                                : _mm512_maskz_loadu_epi32(last, p + 64 * u);
-                __m512i even = _mm512_and_si512(q, low);
-                __m512i odd = _mm512_and_si512(_mm512_srli_epi32(q, 4), low);
-
-                /* Rows lie far apart: the hardware sees no stream in them. */
-                __builtin_prefetch(p + ahead + 64 * u);
-                UNROLL
-                for (uint32_t r = 0; r < mr; r++) {
-                    uint32_t j = r * nu + u;
-
-                    l[j] = dp(l[j], even, x[r].l + k);
-                    m[j] = dp(m[j], even, x[r].m + k);
-                    h[j] = dp(h[j], even, x[r].h + k);
-                    l[j] = dp(l[j], odd, x[r].l + k + 4);
-                    m[j] = dp(m[j], odd, x[r].m + k + 4);
-                    h[j] = dp(h[j], odd, x[r].h + k + 4);
-                }
-            }
-        }
-        UNROLL
-        for (uint32_t u = 0; u < nu; u++) {
-            __m512 s = fast_load_scales(w, (uint64_t)g * w->n + o + 16 * u,
-                                        u + 1 < nu ? 0xffff : last);
-
+            __builtin_prefetch(next + 64 * u);
             UNROLL
             for (uint32_t r = 0; r < mr; r++) {
                 uint32_t j = r * nu + u;
-                __m512i v = _mm512_add_epi32(_mm512_slli_epi32(h[j], 8), m[j]);
 
-                v = _mm512_add_epi32(_mm512_slli_epi32(v, 8), l[j]);
-                tot[j] = fast_scaled(v, x[r].scale[g], s, tot[j]);
+                l[j] = dp(l[j], even, x[r].l + k);
+                m[j] = dp(m[j], even, x[r].m + k);
+                h[j] = dp(h[j], even, x[r].h + k);
+                l[j] = dp(l[j], odd, x[r].l + k + 4);
+                m[j] = dp(m[j], odd, x[r].m + k + 4);
+                h[j] = dp(h[j], odd, x[r].h + k + 4);
             }
+        }
+        next += next_stride;
+    }
+    UNROLL
+    for (uint32_t u = 0; u < nu; u++) {
+        __m512 s = fast_load_scales(w, (uint64_t)g * w->n + o + 16 * u,
+                                    u + 1 < nu ? 0xffff : last);
+
+        UNROLL
+        for (uint32_t r = 0; r < mr; r++) {
+            uint32_t j = r * nu + u;
+            __m512i v = _mm512_add_epi32(_mm512_slli_epi32(h[j], 8), m[j]);
+
+            v = _mm512_add_epi32(_mm512_slli_epi32(v, 8), l[j]);
+            tot[j] = fast_scaled(v, x[r].scale[g], s, tot[j]);
         }
     }
 }
@@ -162,12 +157,18 @@ INLINE void nibble_rows(uint32_t mr, uint32_t nu, const struct kern_mat *w,
                         uint32_t live, float *y, int64_t ldy, const float *bias,
                         bool add)
 {
+    uint64_t row = 4 * (uint64_t)w->n, group = w->group_cols / 8 * row;
     __m512 tot[8];
 
     for (; *o < o1 && (nu == 1 || o1 - *o >= 16 * nu); *o += 16 * nu) {
         __mmask16 last = nu == 1 ? fast_lanes(o1 - *o) : 0xffff;
 
-        nibble_tile(mr, nu, w, *o, last, x, tot);
+        UNROLL
+        for (uint32_t j = 0; j < mr * nu; j++)
+            tot[j] = _mm512_setzero_ps();
+        for (uint32_t g = 0; g < w->k / w->group_cols; g++)
+            nibble_group(mr, nu, w, g, *o, last, x,
+                         w->w + (g + 1) * group + 4 * (uint64_t)*o, row, tot);
         for (uint32_t r = 0; r < live; r++)
             for (uint32_t u = 0; u < nu; u++)
                 fast_put(y + r * ldy + 16 * u, tot[r * nu + u],
@@ -175,6 +176,36 @@ INLINE void nibble_rows(uint32_t mr, uint32_t nu, const struct kern_mat *w,
                          u + 1 < nu ? 0xffff : last);
         y += 16 * nu;
     }
+}
+
+/* Outputs [o0, o1) for one row, group by group, so that what is read lies as
+ * close together as it can. */
+static void nibbles_one(const struct kern_mat *w, uint32_t o0, uint32_t o1,
+                        const struct fast_row *x, float *y, const float *bias,
+                        bool add)
+{
+    uint64_t row = 4 * (uint64_t)w->n, group = w->group_cols / 8 * row;
+    uint32_t n_groups = w->k / w->group_cols, n = (o1 - o0 + 15) / 16;
+    __m512 tot[KERN_OUTS / 16];
+
+    for (uint32_t i = 0; i < n; i++)
+        tot[i] = _mm512_setzero_ps();
+    for (uint32_t g = 0; g < n_groups; g++) {
+        bool more = g + 1 < n_groups;
+        const unsigned char *next =
+            w->w + (g + more) * group + 4 * (uint64_t)o0;
+        uint32_t i = 0;
+
+        for (; (i + 4) * 16 <= o1 - o0; i += 4)
+            nibble_group(1, 4, w, g, o0 + 16 * i, 0xffff, x, next + 64 * i,
+                         more ? row : 0, tot + i);
+        for (; i < n; i++)
+            nibble_group(1, 1, w, g, o0 + 16 * i, fast_lanes(o1 - o0 - 16 * i),
+                         x, next + 64 * i, more ? row : 0, tot + i);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        fast_put(y + 16 * i, tot[i], bias ? bias + o0 + 16 * i : NULL, add,
+                 fast_lanes(o1 - o0 - 16 * i));
 }
 
 enum { TILE_R = 4 };
@@ -198,9 +229,7 @@ static void nibbles(const struct kern_mat *w, uint32_t o0, uint32_t o1,
 #define ROWS(mr_, nu) \
     nibble_rows(mr_, nu, w, &o, o1, x, mr, to + (o - o0), ldy, bias, add)
         if (mr == 1) {
-            ROWS(1, 8);
-            ROWS(1, 4);
-            ROWS(1, 1);
+            nibbles_one(w, o0, o1, x, to, bias, add);
         } else if (mr == 2) {
             ROWS(2, 4);
             ROWS(2, 1);
@@ -299,9 +328,9 @@ static void bytes(const struct kern_mat *w, uint32_t o0, uint32_t o1,
         _mm512_set1_epi32((int)apart));
 
     for (uint32_t o = o0; o < o0 + apart; o++) {
-        __m512i row = _mm512_min_epu32(
-            _mm512_add_epi32(lane, _mm512_set1_epi32((int)o)),
-            _mm512_set1_epi32((int)o1 - 1));
+        __m512i row =
+            _mm512_min_epu32(_mm512_add_epi32(lane, _mm512_set1_epi32((int)o)),
+                             _mm512_set1_epi32((int)o1 - 1));
         const int8_t *p[16];
         uint32_t at[16];
 
