@@ -45,6 +45,11 @@ int seam_map_open(struct seam_map *m, const char *path, struct seam_error *err)
         if (p == MAP_FAILED)
             rc = seam_fail_errno(err, SEAM_ENOMEM, errno, "%s: cannot map",
                                  path);
+        else
+            /* A hint: file systems with large folios then cache the file in
+             * pages of 2 MiB, which load faster and need fewer entries in the
+             * processor's page tables. */
+            madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
     }
     close(fd);
     if (rc)

@@ -93,7 +93,8 @@ static void multiply(const struct kern_fast *f, const struct kern_mat *w,
     for (uint32_t o = 0; o < w->n; o += KERN_OUTS) {
         uint32_t end = w->n - o < KERN_OUTS ? w->n : o + KERN_OUTS;
 
-        f->dot(w, o, end, rec, stride, m, y + o, w->n, NULL, false, scratch);
+        f->dot(w, o, end, rec, stride, m, y + o, w->n, NULL, false, NULL,
+               scratch);
     }
     free(scratch);
 }

@@ -3,6 +3,8 @@
 #include "kern.h"
 #include "kern_fast.h"
 
+#include <stdatomic.h>
+
 extern const struct kern kern_generic;
 #if defined(__x86_64__)
 extern const struct kern kern_avx2, kern_avx512, kern_avx512vnni, kern_amx;
@@ -202,6 +204,79 @@ int kern_vector(const struct seam_host *h, const struct seam_model *m,
     return SEAM_OK;
 }
 
+/* ---- Dealing ------------------------------------------------------------- */
+
+enum { STACKS = 64 /* more workers share them                              */ };
+
+/* The items [low, high) that nobody has taken, in one word; alone in its cache
+ * line. */
+struct stack {
+    _Alignas(64) _Atomic uint64_t left;
+};
+
+struct dealt {
+    const struct kern_deal *d;
+    uint32_t n;
+    struct stack stack[STACKS];
+};
+
+/* Take the lowest item of a stack, or the highest; *next is the lowest after
+ * it. */
+static bool stack_take(struct stack *s, bool low, uint32_t *i, uint32_t *next)
+{
+    uint64_t left = atomic_load_explicit(&s->left, memory_order_relaxed), to;
+
+    do {
+        uint32_t from = (uint32_t)(left >> 32), end = (uint32_t)left;
+
+        if (from >= end)
+            return false;
+        *i = low ? from : end - 1;
+        *next = low && from + 1 < end ? from + 1 : *i;
+        to = low ? left + ((uint64_t)1 << 32) : left - 1;
+    } while (!atomic_compare_exchange_weak_explicit(
+        &s->left, &left, to, memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+static void dealt_task(void *arg, uint32_t own, uint32_t worker)
+{
+    struct dealt *a = arg;
+    const struct kern_deal *d = a->d;
+    uint32_t i, next;
+
+    for (uint32_t s = 0; s < a->n; s++)
+        while (stack_take(&a->stack[(own + s) % a->n], s == 0, &i, &next))
+            d->item(d->arg, i, next, worker);
+}
+
+void kern_deal(const struct seam_host *h, const struct kern_deal *d)
+{
+    uint32_t workers = h->n_workers ? h->n_workers : 1, from = 0;
+    struct dealt a = { .d = d, .n = workers < STACKS ? workers : STACKS };
+    uint64_t all = 0, sum = 0;
+
+    if (!d->n)
+        return;
+    for (uint32_t i = 0; i < d->n; i++)
+        all += d->cost ? d->cost(d->arg, i) : 1;
+    for (uint32_t s = 0, i = 0; s < a.n; s++) {
+        /* To the item in whose middle the share ends. */
+        for (; i < d->n; i++) {
+            uint64_t c = d->cost ? d->cost(d->arg, i) : 1;
+
+            if ((sum + c / 2) * a.n >= all * (s + 1))
+                break;
+            sum += c;
+        }
+        if (s + 1 == a.n)
+            i = d->n;
+        atomic_init(&a.stack[s].left, (uint64_t)from << 32 | i);
+        from = i;
+    }
+    h->parallel_for(h->ctx, workers < d->n ? workers : d->n, dealt_task, &a);
+}
+
 /* ---- Tasks --------------------------------------------------------------- */
 
 /* Packed inputs of one pass; jobs with the same input share one. */
@@ -352,7 +427,7 @@ static void job_floats(const struct kern_work *w, const struct kern_job *j,
 
 static void job_packed(const struct kern_work *w, const struct kern_job *j,
                        const struct pack *p, uint32_t o0, uint32_t o1,
-                       void *scratch)
+                       const struct fast_next *next, void *scratch)
 {
     uint32_t n = job_rows(w, j->m);
 
@@ -360,7 +435,7 @@ static void job_packed(const struct kern_work *w, const struct kern_job *j,
         w->k->fast->dot(j->w, o0, o1, p->rec + r * p->stride, p->stride,
                         n - r < FAST_ROWS ? n - r : FAST_ROWS,
                         j->y + (int64_t)(w->r0 + r) * j->ldy + o0, j->ldy,
-                        j->bias, j->add, scratch);
+                        j->bias, j->add, next, scratch);
 }
 
 /* How the rows of a job are to be packed.  An input of which not even a block
@@ -388,29 +463,46 @@ static struct pack *pack_find(struct kern_work *w, const struct kern_job *j,
     return NULL;
 }
 
-static void work_task(void *arg, uint32_t i, uint32_t worker)
+/* Item i: outputs [o0, o1) of a job. */
+struct item {
+    const struct kern_job *j;
+    uint32_t o0, o1;
+};
+
+static struct item item_at(const struct kern_work *w, uint32_t i)
 {
-    struct kern_work *w = arg;
     const struct kern_job *j = w->job;
-    char *scratch = w->scratch + (uint64_t)worker * KERN_OWN;
-    struct kern_form f;
-    uint32_t o0, o1, step;
+    uint32_t n, o0, step;
 
-    for (;; j++) {
-        uint32_t n = job_tasks(w, j);
-
-        if (i < n)
-            break;
+    for (; (n = job_tasks(w, j)) <= i; j++)
         i -= n;
-    }
     step = job_step(j);
     o0 = i * step;
-    o1 = job_outs(j) - o0 < step ? job_outs(j) : o0 + step;
-    f = job_form(w->k, j, UINT64_MAX);
-    if (f.kind && pack_find(w, j, f))
-        job_packed(w, j, pack_find(w, j, f), o0, o1, scratch);
+    return (struct item){ j, o0,
+                          job_outs(j) - o0 < step ? job_outs(j) : o0 + step };
+}
+
+static uint64_t work_cost(const void *arg, uint32_t i)
+{
+    const struct kern_work *w = arg;
+    struct item t = item_at(w, i);
+
+    return (t.o1 - t.o0) * kern_cost(t.j->w, job_rows(w, t.j->m));
+}
+
+static void work_item(void *arg, uint32_t i, uint32_t next, uint32_t worker)
+{
+    struct kern_work *w = arg;
+    char *scratch = w->scratch + (uint64_t)worker * KERN_OWN;
+    struct item t = item_at(w, i), u = item_at(w, next);
+    struct fast_next after = fast_next(u.j->w, u.o0);
+    struct kern_form f = job_form(w->k, t.j, UINT64_MAX);
+    const struct pack *p = f.kind ? pack_find(w, t.j, f) : NULL;
+
+    if (p)
+        job_packed(w, t.j, p, t.o0, t.o1, &after, scratch);
     else
-        job_floats(w, j, o0, o1, scratch);
+        job_floats(w, t.j, t.o0, t.o1, scratch);
 }
 
 static uint32_t pack_tasks(const struct kern_work *w, const struct pack *p)
@@ -488,8 +580,7 @@ static uint32_t work_pass(struct kern_work *w, const struct seam_host *h)
     else
         for (uint32_t i = 0; i < n_packs; i++)
             pack_task(w, i, 0);
-    if (n)
-        h->parallel_for(h->ctx, n, work_task, w);
+    kern_deal(h, &(struct kern_deal){ n, work_cost, work_item, w });
     return n;
 }
 

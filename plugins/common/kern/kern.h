@@ -181,6 +181,31 @@ int kern_vector(const struct seam_host *h, const struct seam_model *m,
                 uint32_t layer, const char *rest, uint32_t n, float **out,
                 struct seam_error *err);
 
+/* Work that is dealt out before it begins: each worker has a stretch of items
+ * that follow each other, of about the same cost, and knows what comes next;
+ * who has finished helps another from that one's far end. */
+struct kern_deal {
+    uint32_t
+        n; /* items                                                       */
+    /* What item i costs, in any unit; NULL: all the same. */
+    uint64_t (*cost)(const void *arg, uint32_t i);
+    /* next is the item that this worker will most likely have after i; i when
+     * there is none. */
+    void (*item)(void *arg, uint32_t i, uint32_t next, uint32_t worker);
+    void *arg;
+};
+
+void kern_deal(const struct seam_host *h, const struct kern_deal *d);
+
+/* What a product of m rows costs an output, in units that are good for nothing
+ * but comparing: reading, for few rows. */
+static inline uint64_t kern_cost(const struct kern_mat *w, uint32_t m)
+{
+    uint64_t half_bytes = 2 * weights_elem_bytes(w->dtype);
+
+    return ((half_bytes ? half_bytes : 1) + m / 4) * (uint64_t)w->k;
+}
+
 /* One product y (+)= x w^T + bias over m rows. */
 struct kern_job {
     const struct kern_mat *w;

@@ -287,7 +287,8 @@ static void bytes(const struct kern_mat *w, const struct step *s, uint32_t g,
 
 static void amx_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                     const void *rec, uint64_t stride, uint32_t m, float *y,
-                    int64_t ldy, const float *bias, bool add, void *scratch)
+                    int64_t ldy, const float *bias, bool add,
+                    const struct fast_next *next, void *scratch)
 {
     float *tot = scratch;
     char *sum = (char *)(tot + FAST_ROWS * WIDTH), *panel = sum + 6144;
@@ -295,7 +296,8 @@ static void amx_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
     struct step s = { inputs, gc / inputs, panel, sum };
 
     if (m < (w->dtype == SEAM_I8 ? MIN_BYTES : MIN_NIBBLES)) {
-        kern_vnni_dot(w, o0, o1, rec, stride, m, y, ldy, bias, add, scratch);
+        kern_vnni_dot(w, o0, o1, rec, stride, m, y, ldy, bias, add, next,
+                      scratch);
         return;
     }
     configure(inputs, w->dtype == SEAM_I8);

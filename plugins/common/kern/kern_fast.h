@@ -39,6 +39,20 @@ static inline struct fast_row fast_row(const void *rec, struct kern_form f,
                               (const int32_t *)(s + k / f.group) };
 }
 
+/* The words of an int4 weight from an output on; the next inputs' are `row`
+ * bytes further. */
+struct fast_next {
+    const unsigned char *p;
+    uint64_t row;
+};
+
+static inline struct fast_next fast_next(const struct kern_mat *w, uint32_t o)
+{
+    return w->dtype == SEAM_I4 ? (struct fast_next){ w->w + 4 * (uint64_t)o,
+                                                     4 * (uint64_t)w->n }
+                               : (struct fast_next){ w->w + o * w->stride, 0 };
+}
+
 struct kern_fast {
     /* Pack x[0, n) as the inputs [k0, k0 + n) of a row; both are multiples of
      * the group. */
@@ -48,10 +62,13 @@ struct kern_fast {
     /* y[r][o] (+)= sum_i w[o][i] x[r][i] + bias[o], as kern.dot: at most
      * KERN_OUTS outputs and FAST_ROWS rows; y is [m][ldy] from output o0 on,
      * rec the first of m records that lie `stride` bytes apart, with room for a
-     * multiple of FAST_BLOCK records.  scratch is FAST_SCRATCH bytes. */
+     * multiple of FAST_BLOCK records.  next is what will be read after w, to be
+     * fetched while the end of w passes, or NULL.  scratch is FAST_SCRATCH
+     * bytes. */
     void (*dot)(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                 const void *rec, uint64_t stride, uint32_t m, float *y,
-                int64_t ldy, const float *bias, bool add, void *scratch);
+                int64_t ldy, const float *bias, bool add,
+                const struct fast_next *next, void *scratch);
 };
 
 /* Totals of FAST_ROWS rows by 32 outputs, six tiles of sums, a group of
@@ -77,7 +94,8 @@ extern const struct kern_fast kern_fast_vnni, kern_fast_amx;
 /* What vnni computes when a call is too small for tiles. */
 void kern_vnni_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                    const void *rec, uint64_t stride, uint32_t m, float *y,
-                   int64_t ldy, const float *bias, bool add, void *scratch);
+                   int64_t ldy, const float *bias, bool add,
+                   const struct fast_next *next, void *scratch);
 void kern_vnni_pack(const float *x, struct kern_form f, uint32_t k, uint32_t k0,
                     uint32_t n, void *rec);
 

@@ -182,26 +182,28 @@ INLINE void nibble_rows(uint32_t mr, uint32_t nu, const struct kern_mat *w,
  * close together as it can. */
 static void nibbles_one(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                         const struct fast_row *x, float *y, const float *bias,
-                        bool add)
+                        bool add, const struct fast_next *after)
 {
-    uint64_t row = 4 * (uint64_t)w->n, group = w->group_cols / 8 * row;
+    uint64_t group = w->group_cols / 8 * 4 * (uint64_t)w->n;
+    struct fast_next next = fast_next(w, o0);
     uint32_t n_groups = w->k / w->group_cols, n = (o1 - o0 + 15) / 16;
     __m512 tot[KERN_OUTS / 16];
 
     for (uint32_t i = 0; i < n; i++)
         tot[i] = _mm512_setzero_ps();
     for (uint32_t g = 0; g < n_groups; g++) {
-        bool more = g + 1 < n_groups;
-        const unsigned char *next =
-            w->w + (g + more) * group + 4 * (uint64_t)o0;
         uint32_t i = 0;
 
+        if (g + 1 < n_groups)
+            next.p += group;
+        else if (after)
+            next = *after;
         for (; (i + 4) * 16 <= o1 - o0; i += 4)
-            nibble_group(1, 4, w, g, o0 + 16 * i, 0xffff, x, next + 64 * i,
-                         more ? row : 0, tot + i);
+            nibble_group(1, 4, w, g, o0 + 16 * i, 0xffff, x, next.p + 64 * i,
+                         next.row, tot + i);
         for (; i < n; i++)
             nibble_group(1, 1, w, g, o0 + 16 * i, fast_lanes(o1 - o0 - 16 * i),
-                         x, next + 64 * i, more ? row : 0, tot + i);
+                         x, next.p + 64 * i, next.row, tot + i);
     }
     for (uint32_t i = 0; i < n; i++)
         fast_put(y + 16 * i, tot[i], bias ? bias + o0 + 16 * i : NULL, add,
@@ -212,7 +214,8 @@ enum { TILE_R = 4 };
 
 static void nibbles(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                     const void *rec, uint64_t stride, uint32_t m, float *y,
-                    int64_t ldy, const float *bias, bool add)
+                    int64_t ldy, const float *bias, bool add,
+                    const struct fast_next *next)
 {
     struct kern_form f = { KERN_NIBBLES, w->group_cols };
 
@@ -229,7 +232,7 @@ static void nibbles(const struct kern_mat *w, uint32_t o0, uint32_t o1,
 #define ROWS(mr_, nu) \
     nibble_rows(mr_, nu, w, &o, o1, x, mr, to + (o - o0), ldy, bias, add)
         if (mr == 1) {
-            nibbles_one(w, o0, o1, x, to, bias, add);
+            nibbles_one(w, o0, o1, x, to, bias, add, next);
         } else if (mr == 2) {
             ROWS(2, 4);
             ROWS(2, 1);
@@ -368,13 +371,14 @@ static void bytes(const struct kern_mat *w, uint32_t o0, uint32_t o1,
 
 void kern_vnni_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                    const void *rec, uint64_t stride, uint32_t m, float *y,
-                   int64_t ldy, const float *bias, bool add, void *scratch)
+                   int64_t ldy, const float *bias, bool add,
+                   const struct fast_next *next, void *scratch)
 {
     (void)scratch;
     if (w->dtype == SEAM_I8)
         bytes(w, o0, o1, rec, stride, m, y, ldy, bias, add);
     else
-        nibbles(w, o0, o1, rec, stride, m, y, ldy, bias, add);
+        nibbles(w, o0, o1, rec, stride, m, y, ldy, bias, add, next);
 }
 
 const struct kern_fast kern_fast_vnni = {

@@ -300,7 +300,8 @@ static const char *gather(const struct work *s, uint32_t side, uint32_t i,
 /* gate and up for n pairs from i on: [n][KERN_OUTS] each. */
 static void inner_products(const struct work *s, const struct mlp *w,
                            uint32_t side, uint32_t o0, uint32_t o1, uint32_t i,
-                           uint32_t n, float *gate, float *up, char *scratch)
+                           uint32_t n, float *gate, float *up,
+                           const struct fast_next *next, char *scratch)
 {
     const struct kern *k = s->m->k;
     struct kern_form f = s->l->outer[side];
@@ -310,11 +311,12 @@ static void inner_products(const struct work *s, const struct mlp *w,
 
     if (f.kind) {
         const char *rec = gather(s, side, i, n, stride, scratch + WORKER_FIXED);
+        struct fast_next second = fast_next(&w->up, o0);
 
         k->fast->dot(&w->gate, o0, o1, rec, stride, n, gate, KERN_OUTS, NULL,
-                     false, scratch);
+                     false, &second, scratch);
         k->fast->dot(&w->up, o0, o1, rec, stride, n, up, KERN_OUTS, NULL, false,
-                     scratch);
+                     next, scratch);
         return;
     }
     for (uint32_t r = 0; r < n; r++) {
@@ -337,47 +339,62 @@ static uint32_t rows_at_once(const struct work *s, struct kern_form f)
     return n < ROWS ? (uint32_t)n & ~(FAST_BLOCK - 1u) : ROWS;
 }
 
-/* 5.1, up to down_proj: SLICE inner activations of one expert for all its
- * rows. */
-static void inner_task(void *arg, uint32_t t, uint32_t worker)
+/* A slice of the inner activations of one expert. */
+struct slice {
+    uint32_t e, o0, o1;
+};
+
+static struct slice slice_at(const struct work *s, uint32_t t)
+{
+    for (uint32_t i = 0;; i++) {
+        uint32_t e = s->busy[i], n = s->l->expert[e].gate.n;
+        uint32_t parts = (n + SLICE - 1) / SLICE;
+
+        if (t < parts)
+            return (struct slice){ e, t * SLICE,
+                                   n - t * SLICE < SLICE ? n
+                                                         : (t + 1) * SLICE };
+        t -= parts;
+    }
+}
+
+static uint64_t inner_cost(const void *arg, uint32_t t)
+{
+    const struct work *s = arg;
+    struct slice p = slice_at(s, t);
+
+    return (p.o1 - p.o0) * kern_cost(&s->l->expert[p.e].gate,
+                                     s->start[p.e + 1] - s->start[p.e]);
+}
+
+/* 5.1, up to down_proj: a slice for all rows of its expert. */
+static void inner_item(void *arg, uint32_t t, uint32_t next, uint32_t worker)
 {
     const struct work *s = arg;
     const struct moe *m = s->m;
     char *scratch = m->scratch + worker * m->worker_bytes;
     float *gate = (float *)(scratch + KERN_SCRATCH);
     float *up = gate + ROWS * KERN_OUTS;
-    uint32_t e, o0, o1, side, rows, first;
-    const struct mlp *w;
-    struct kern_form f;
+    struct slice p = slice_at(s, t), q = slice_at(s, next);
+    const struct mlp *w = &s->l->expert[p.e];
+    struct fast_next after = fast_next(&s->l->expert[q.e].gate, q.o0);
+    uint32_t side = p.e < m->n_experts ? ROUTED : SHARED;
+    uint32_t first = side == ROUTED ? 0 : s->start[m->n_experts];
+    struct kern_form f = s->l->inner[side];
+    uint32_t rows = rows_at_once(s, s->l->outer[side]);
 
-    for (uint32_t i = 0;; i++) {
-        uint32_t parts;
-
-        e = s->busy[i];
-        w = &s->l->expert[e];
-        parts = (w->gate.n + SLICE - 1) / SLICE;
-        if (t < parts)
-            break;
-        t -= parts;
-    }
-    side = e < m->n_experts ? ROUTED : SHARED;
-    first = side == ROUTED ? 0 : s->start[m->n_experts];
-    f = s->l->inner[side];
-    rows = rows_at_once(s, s->l->outer[side]);
-    o0 = t * SLICE;
-    o1 = w->gate.n - o0 < SLICE ? w->gate.n : o0 + SLICE;
-    for (uint32_t i = s->start[e]; i < s->start[e + 1]; i += rows) {
-        uint32_t left = s->start[e + 1] - i;
+    for (uint32_t i = s->start[p.e]; i < s->start[p.e + 1]; i += rows) {
+        uint32_t left = s->start[p.e + 1] - i;
         uint32_t n = left < rows ? left : rows;
 
-        inner_products(s, w, side, o0, o1, i, n, gate, up, scratch);
+        inner_products(s, w, side, p.o0, p.o1, i, n, gate, up, &after, scratch);
         for (uint32_t r = 0; r < n; r++) {
             float *g = gate + r * KERN_OUTS;
-            float *to = f.kind ? g : inner_of(s, e, i + r) + o0;
+            float *to = f.kind ? g : inner_of(s, p.e, i + r) + p.o0;
 
-            m->k->glu(g, up + r * KERN_OUTS, m->limit, o1 - o0, to);
+            m->k->glu(g, up + r * KERN_OUTS, m->limit, p.o1 - p.o0, to);
             if (f.kind)
-                m->k->fast->pack(g, f, w->down.k, o0, o1 - o0,
+                m->k->fast->pack(g, f, w->down.k, p.o0, p.o1 - p.o0,
                                  s->inner_rec[side] +
                                      (i + r - first) *
                                          kern_record(f, w->down.k));
@@ -388,7 +405,7 @@ static void inner_task(void *arg, uint32_t t, uint32_t worker)
 /* Outputs [o0, o1) of down_proj for n pairs of expert e from i on. */
 static void down_products(const struct work *s, uint32_t e, uint32_t o0,
                           uint32_t o1, uint32_t i, uint32_t n, float *tmp,
-                          char *scratch)
+                          const struct fast_next *next, char *scratch)
 {
     const struct kern *k = s->m->k;
     uint32_t side = e < s->m->n_experts ? ROUTED : SHARED;
@@ -402,7 +419,7 @@ static void down_products(const struct work *s, uint32_t e, uint32_t o0,
         uint64_t stride = kern_record(f, w->k);
 
         k->fast->dot(w, o0, o1, s->inner_rec[side] + (i - first) * stride,
-                     stride, n, tmp, KERN_OUTS, NULL, false, scratch);
+                     stride, n, tmp, KERN_OUTS, NULL, false, next, scratch);
         return;
     }
     for (uint32_t r = 0; r < n; r++) {
@@ -413,7 +430,7 @@ static void down_products(const struct work *s, uint32_t e, uint32_t o0,
 }
 
 /* A slice of output columns: every expert's share of it, experts ascending. */
-static void down_task(void *arg, uint32_t t, uint32_t worker)
+static void down_item(void *arg, uint32_t t, uint32_t next, uint32_t worker)
 {
     const struct work *s = arg;
     const struct moe *m = s->m;
@@ -428,12 +445,16 @@ static void down_task(void *arg, uint32_t t, uint32_t worker)
         uint32_t e = s->busy[b];
         bool packed = s->l->inner[e < m->n_experts ? ROUTED : SHARED].kind != 0;
         uint32_t rows = packed ? ROWS : KERN_ROWS;
+        bool last = b + 1 == s->n_busy;
+        struct fast_next after =
+            fast_next(&s->l->expert[s->busy[last ? 0 : b + 1]].down,
+                      last ? next * s->slice : o0);
 
         for (uint32_t i = s->start[e]; i < s->start[e + 1]; i += rows) {
             uint32_t left = s->start[e + 1] - i;
             uint32_t n = left < rows ? left : rows;
 
-            down_products(s, e, o0, o1, i, n, tmp, scratch);
+            down_products(s, e, o0, o1, i, n, tmp, &after, scratch);
             for (uint32_t r = 0; r < n; r++) {
                 float *y = (float *)plug_row(s->y, s->row[i + r]) + o0;
                 const float *v = tmp + r * KERN_OUTS;
@@ -529,8 +550,9 @@ static int moe_forward(void *self, const struct seam_exec *e,
     group_pairs(&s);
     for (uint32_t i = 0; i < s.n_busy; i++)
         n_tasks += (s.l->expert[s.busy[i]].gate.n + SLICE - 1) / SLICE;
-    parallel(n_tasks, inner_task, &s);
-    parallel((m->d + s.slice - 1) / s.slice, down_task, &s);
+    kern_deal(host, &(struct kern_deal){ n_tasks, inner_cost, inner_item, &s });
+    kern_deal(host, &(struct kern_deal){ (m->d + s.slice - 1) / s.slice, NULL,
+                                         down_item, &s });
     for (uint32_t r = 0; r < n; r++)
         if (b->step->slot[r] >= 0 && !routed(&s, r))
             for (uint32_t i = 0; i < m->d; i++)
