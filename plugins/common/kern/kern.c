@@ -364,9 +364,10 @@ static void job_across_i8(const struct kern *k, const struct kern_job *j,
             end = (c / gc + 1) * gc;
             end = end < c0 + n ? end : c0 + n;
             for (uint32_t l = 0; l < len; l++) {
-                float s =
-                    weights_elem(w->scale, w->scale_dtype,
-                                 (uint64_t)(w->row0 + i + l) * groups + c / gc);
+                uint64_t at = (uint64_t)(w->row0 + i + l) * groups + c / gc;
+                float s = w->scale_dtype == SEAM_F32
+                              ? ((const float *)w->scale)[at]
+                              : weights_elem(w->scale, w->scale_dtype, at);
 
                 row[l] = w->w + (i + l) * w->stride + c;
                 for (uint32_t r = 0; r < m; r++)

@@ -116,13 +116,22 @@ static void k_dot_rows(uint16_t dtype, const void *const *w, uint32_t n,
 
 /* ---- Products across rows ------------------------------------------------ */
 
+/* Vectors of columns at one row: so many that each row of w is read in one long
+ * piece, as far as registers allow.  I8 comes in groups of columns. */
+#if L == 16
+#define MIX_U1(dt) ((dt) == SEAM_I8 ? 8 : 16)
+#else
+#define MIX_U1(dt) 8
+#endif
+#define MIX_AHEAD 12 /* rows of w that are fetched ahead then                */
+
 /* mr rows of y, nu vectors from column c on, the last with n lanes in use. */
 SIMD_INLINE void mix_tile(uint16_t dtype, uint32_t mr, uint32_t nu,
                           const void *const *w, uint32_t n_w, uint32_t c,
                           uint32_t n, const float *const *x, float *const *y,
                           bool add)
 {
-    vf a[TILE_R * 4], b[8];
+    vf a[TILE_R * 4], b[16];
 
     UNROLL
     for (uint32_t r = 0; r < mr; r++)
@@ -131,6 +140,13 @@ SIMD_INLINE void mix_tile(uint16_t dtype, uint32_t mr, uint32_t nu,
         a[r * nu + u] =
             add ? vf_load_n(y[r] + c + u * L, u + 1 < nu ? L : n) : vf_zero();
     for (uint32_t i = 0; i < n_w; i++) {
+        if (nu > 4) {
+            const char *p = w[i + MIX_AHEAD < n_w ? i + MIX_AHEAD : i];
+
+            UNROLL
+            for (uint32_t u = 0; u < nu * L * w_bytes(dtype); u += 64)
+                __builtin_prefetch(p + c * w_bytes(dtype) + u);
+        }
         UNROLL
         for (uint32_t u = 0; u < nu; u++)
             b[u] = u + 1 < nu || n == L
@@ -186,6 +202,8 @@ static void k_mix_rows(uint16_t dtype, const void *const *w, uint32_t n_w,
 
 #define MIX(dt)                                                              \
     case dt:                                                                 \
+        for (; m == 1 && c + MIX_U1(dt) * L <= n; c += MIX_U1(dt) * L)       \
+            mix_tile(dt, 1, MIX_U1(dt), w, n_w, c, L, x, y, add);            \
         for (; c + 4 * L <= n; c += 4 * L)                                   \
             mix_cols(dt, 4, w, n_w, c, L, x, m, y, add);                     \
         for (; c < n; c += L)                                                \

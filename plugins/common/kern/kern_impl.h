@@ -55,6 +55,11 @@ SIMD_INLINE vf w_load(uint16_t dtype, const void *p, uint32_t i)
     }
 }
 
+SIMD_INLINE uint32_t w_bytes(uint16_t dtype)
+{
+    return dtype == SEAM_I8 ? 1 : dtype == SEAM_F32 ? 4 : 2;
+}
+
 SIMD_INLINE vf w_load_part(uint16_t dtype, const void *p, uint32_t i,
                            uint32_t n)
 {
