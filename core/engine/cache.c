@@ -100,9 +100,7 @@ static void cache_loaded(void *ctx)
 static bool disk_fits(const struct seam_engine *e)
 {
     for (int r = 0; r < SEAM_N_ROLES; r++)
-        if (r != SEAM_ROLE_PARSER &&
-            (e->disk_for[r].inst != e->rt->inst[r] ||
-             e->disk_for[r].since != e->rt->inst[r]->since))
+        if (r != SEAM_ROLE_PARSER && e->disk_for[r] != e->rt->inst[r]->serial)
             return false;
     return true;
 }
@@ -124,10 +122,8 @@ int seam_engine_open_disk(struct seam_engine *e, struct seam_error *err)
 
     if (!o.dir)
         return 0;
-    for (int r = 0; r < SEAM_N_ROLES; r++) {
-        e->disk_for[r].inst = e->rt->inst[r];
-        e->disk_for[r].since = e->rt->inst[r]->since;
-    }
+    for (int r = 0; r < SEAM_N_ROLES; r++)
+        e->disk_for[r] = e->rt->inst[r]->serial;
     rc = seam_disk_identity(e->rt, o.identity, err);
     if (!rc)
         rc = seam_disk_open(&d, &o, err);

@@ -78,11 +78,8 @@ struct seam_engine {
     uint32_t *page_refs; /* [n_pages] sequences and snapshots that hold it */
     struct seam_prefix *prefix; /* NULL: switched off */
     struct seam_disk *disk;     /* its second tier, or NULL; under lock too */
-    struct {
-        const struct seam_instance *inst;
-        time_t since;
-    } disk_for[SEAM_N_ROLES]; /* the plugins that its identity is of */
-    int32_t user_token;       /* a turn begins with it; -1: there is none */
+    uint64_t disk_for[SEAM_N_ROLES]; /* whose identity it has: their serials */
+    int32_t user_token; /* a turn begins with it; -1: there is none */
     uint32_t n_free_pages, n_free_rows;
     struct seam_step_seq *seq; /* [max_seqs] the step being made */
     struct seam_gen **seq_gen; /* [max_seqs] whose it is */

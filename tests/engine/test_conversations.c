@@ -1,7 +1,6 @@
 /* A hit in the prefix cache, in memory or on disk, gives exactly the tokens of
  * a cold run. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,21 +16,6 @@ enum { N_TREES = 40, RESTART_EVERY = 8 };
 #else
 enum { N_TREES = 200, RESTART_EVERY = 25 };
 #endif
-
-static void remove_folder(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *e;
-    char file[512];
-
-    while (d && (e = readdir(d))) {
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        unlink(file);
-    }
-    if (d)
-        closedir(d);
-    rmdir(path);
-}
 
 static void open_or_fail(struct talker *t, const struct seam_flag *f, size_t n)
 {
@@ -116,7 +100,7 @@ Test(conversations, cached_in_memory_or_on_disk_equal_cold_ones)
     cr_expect_gt(disk_hits, N_TREES * 5);
     for (int k = 0; k < 3; k++)
         talker_close(&t[k]);
-    remove_folder(dir);
+    talk_remove(dir);
 }
 
 /* Several at once, all of whom wait for the disk, and one who does not. */
@@ -177,7 +161,7 @@ Test(conversations, loads_do_not_hold_up_each_other)
     cr_expect_eq(c, 0, "%u tokens found with another salt", c);
     cr_expect(!memcmp(got, want[0], sizeof got));
     talker_close(&t);
-    remove_folder(dir);
+    talk_remove(dir);
 }
 
 /* Another layout, another dtype, another model: nothing is taken over. */
@@ -218,5 +202,5 @@ Test(conversations, nothing_is_taken_from_other_settings)
     cr_expect_gt(c, LEN / 2);
     cr_expect(!memcmp(out, again, sizeof out));
     talker_close(&t);
-    remove_folder(dir);
+    talk_remove(dir);
 }

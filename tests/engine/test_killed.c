@@ -3,7 +3,6 @@
  * equals what a process without a cache answers.  SEAM_TEST_KILLS sets how
  * often. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +15,7 @@
 #include "core/base/clock.h"
 #include "core/base/num.h"
 #include "tests/engine/killed.h"
+#include "tests/engine/talk.h"
 
 #ifdef SEAM_TEST_QUICK
 enum { N_KILLS = 3, LATEST_MS = 4000 };
@@ -126,21 +126,6 @@ static uint32_t judge(const char *line, struct answer (*want)[KILLED_TURNS],
     return cached;
 }
 
-static void remove_folder(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *e;
-    char file[512];
-
-    while (d && (e = readdir(d))) {
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        unlink(file);
-    }
-    if (d)
-        closedir(d);
-    rmdir(path);
-}
-
 Test(killed, sigkill_at_any_moment_leaves_no_wrong_prefix, .timeout = 1200)
 {
     static struct answer want[KILLED_N][KILLED_TURNS];
@@ -192,5 +177,5 @@ Test(killed, sigkill_at_any_moment_leaves_no_wrong_prefix, .timeout = 1200)
            (unsigned long long)n_kills, (unsigned long long)ended,
            (unsigned long long)answers, (unsigned long long)cached);
     cr_expect_gt(cached, KILLED_N * 90);
-    remove_folder(dir);
+    talk_remove(dir);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/engine/swap.h"
+#include "tests/engine/talk.h"
 
 /* Builds for debugging and sanitizers do fewer of the same. */
 #ifdef SEAM_TEST_QUICK
@@ -479,6 +480,53 @@ Test(swap, replay_happens_in_the_middle_of_answers)
         seam_gen_free(g[i]);
     }
     fixture_close(&f);
+}
+
+static uint64_t serial(struct fixture *f)
+{
+    struct seam_instance *i = seam_engine_plugin(f->e, SEAM_ROLE_SPARSE);
+    uint64_t n = i->serial;
+
+    seam_instance_unref(i);
+    return n;
+}
+
+/* What is on disk is of the plugins in use, also when one comes back, within a
+ * second and at the address of another. */
+Test(swap, the_disk_tier_goes_with_the_plugins)
+{
+    enum { N = 200, GEN = 6 };
+    static const char *const layout[] = { NULL, "{\"kv_dtype\":\"bf16\"}" };
+    static int32_t prompt[N], want[2][GEN], got[GEN];
+    char dir[] = "/tmp/seam-swap-XXXXXX";
+    const struct seam_flag flags[] = { { "engine.prefix_dir", dir } };
+    struct fixture f = { 0 };
+    struct seam_error err;
+    struct talker t;
+    uint64_t last;
+    uint32_t cached;
+
+    for (int j = 0; j < N; j++)
+        prompt[j] = 29 * j % 6000;
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert(talker_open(&t, flags, 1, &err), "%s", err.text);
+    f.e = t.e;
+    last = serial(&f);
+    for (int i = 0; i < 6; i++) {
+        int32_t *out = i < 2 ? want[i] : got;
+
+        /* The first leaves what the second goes on from. */
+        cr_assert(talker_ask(&t, prompt, N - 5, NULL, 0, 0, GEN, got, &cached));
+        cr_expect(i > 1 || !cached, "%u tokens of the other layout", cached);
+        cr_assert(talker_ask(&t, prompt, N, NULL, 0, 0, GEN, out, &cached));
+        cr_expect_gt(cached, N / 2);
+        cr_expect(!memcmp(out, want[i % 2], sizeof got), "round %d", i);
+        swap_well(&f, SEAM_ROLE_SPARSE, "sparse_mla", layout[(i + 1) % 2]);
+        cr_expect_gt(serial(&f), last);
+        last = serial(&f);
+    }
+    talker_close(&t);
+    talk_remove(dir);
 }
 
 Test(swap, an_open_stream_keeps_the_parser_it_began_with)
