@@ -66,16 +66,13 @@ SIMD_INLINE void rows_all(uint16_t dtype, uint32_t mr, uint32_t nr,
                           const void *const *w, uint32_t n, uint32_t k,
                           const float *const *x, float *const *y)
 {
-    uint32_t o = 0;
+    for (uint32_t o = 0; o < n; o += nr) {
+        const void *few[8];
+        uint32_t live = n - o < nr ? n - o : nr;
 
-    for (; o + nr <= n; o += nr)
-        rows_tile(dtype, mr, nr, w + o, k, x, y, o, nr);
-    if (o < n) {
-        const void *p[8];
-
-        for (uint32_t j = 0; j < nr; j++)
-            p[j] = w[o + j < n ? o + j : n - 1];
-        rows_tile(dtype, mr, nr, p, k, x, y, o, n - o);
+        for (uint32_t j = 0; live < nr && j < nr; j++)
+            few[j] = w[o + j < n ? o + j : n - 1];
+        rows_tile(dtype, mr, nr, live < nr ? few : w + o, k, x, y, o, live);
     }
 }
 
@@ -88,24 +85,26 @@ static void k_dot_rows(uint16_t dtype, const void *const *w, uint32_t n,
         rows_all(dt, mr, nr, w, n, k, x + r, y + r); \
         break;
 #if L == 16
-#define MORE(dt) ROWS(dt, 4, 4) ROWS(dt, 5, 4) ROWS(dt, 6, 4)
+#define MORE(dt) ROWS(dt, 2, 4) ROWS(dt, 3, 4) ROWS(dt, 4, 4) ROWS(dt, 5, 4)
+#elif L == 8
+#define MORE(dt) ROWS(dt, 2, 4)
 #else
 #define MORE(dt)
 #endif
-#define ANY(dt)                                        \
-    case dt:                                           \
-        for (uint32_t r = 0, mr; r < m; r += mr) {     \
-            mr = tile_rows(m - r);                     \
-            switch (mr) {                              \
-                ROWS(dt, 1, 8)                         \
-                ROWS(dt, 2, 4) ROWS(dt, 3, 4) MORE(dt) \
-            }                                          \
-        }                                              \
+#define ANY(dt, least, more)                            \
+    case dt:                                            \
+        for (uint32_t r = 0, mr; r < m; r += mr) {      \
+            mr = tile_rows(m - r);                      \
+            mr = mr < (least) ? 1 : mr;                 \
+            switch (mr) {                               \
+                ROWS(dt, 1, 8) more ROWS(dt, TILE_R, 4) \
+            }                                           \
+        }                                               \
         break;
     switch (dtype) {
-        ANY(SEAM_BF16)
-        ANY(SEAM_F16)
-        ANY(SEAM_F32)
+        ANY(SEAM_BF16, 1, MORE(SEAM_BF16))
+        ANY(SEAM_F32, 1, MORE(SEAM_F32))
+        ANY(SEAM_F16, TILE_R, ) /* rare: two heights are enough */
     default:
         break;
     }
@@ -168,28 +167,35 @@ SIMD_INLINE void mix_tile(uint16_t dtype, uint32_t mr, uint32_t nu,
         vf_store_n(y[r] + c + u * L, a[r * nu + u], u + 1 < nu ? L : n);
 }
 
-/* Some columns for all rows, which share them in the first-level cache. */
-SIMD_INLINE void mix_cols(uint16_t dtype, uint32_t nu, const void *const *w,
-                          uint32_t n_w, uint32_t c, uint32_t n,
-                          const float *const *x, uint32_t m, float *const *y,
-                          bool add)
+/* Some columns for all rows, which share them in the first-level cache.  With
+ * `all` there is a tile of every height up to TILE_R; rare dtypes and odd columns
+ * do with the highest and the lowest. */
+SIMD_INLINE void mix_cols(uint16_t dtype, uint32_t nu, bool all,
+                          const void *const *w, uint32_t n_w, uint32_t c,
+                          uint32_t n, const float *const *x, uint32_t m,
+                          float *const *y, bool add)
 {
-#define MIX(mr)                                                   \
-    case mr:                                                      \
-        mix_tile(dtype, mr, nu, w, n_w, c, n, x + r, y + r, add); \
-        break;
+#define MIX(mr) mix_tile(dtype, mr, nu, w, n_w, c, n, x + r, y + r, add)
     for (uint32_t r = 0, mr; r < m; r += mr) {
         mr = tile_rows(m - r);
-        switch (mr) {
-            MIX(1)
-            MIX(2)
-            MIX(3)
-#if L == 16
-            MIX(4)
-            MIX(5)
-            MIX(6)
+        if (mr < TILE_R && !all)
+            mr = 1;
+        if (mr == TILE_R)
+            MIX(TILE_R);
+        else if (mr == 1)
+            MIX(1);
+#if L >= 8
+        else if (all && mr == 2)
+            MIX(2);
 #endif
-        }
+#if L == 16
+        else if (all && mr == 3)
+            MIX(3);
+        else if (all && mr == 4)
+            MIX(4);
+        else if (all && mr == 5)
+            MIX(5);
+#endif
     }
 #undef MIX
 }
@@ -200,21 +206,22 @@ static void k_mix_rows(uint16_t dtype, const void *const *w, uint32_t n_w,
 {
     uint32_t c = 0;
 
-#define MIX(dt)                                                              \
-    case dt:                                                                 \
-        for (; m == 1 && c + MIX_U1(dt) * L <= n; c += MIX_U1(dt) * L)       \
-            mix_tile(dt, 1, MIX_U1(dt), w, n_w, c, L, x, y, add);            \
-        for (; c + 4 * L <= n; c += 4 * L)                                   \
-            mix_cols(dt, 4, w, n_w, c, L, x, m, y, add);                     \
-        for (; c < n; c += L)                                                \
-            mix_cols(dt, 1, w, n_w, c, n - c < L ? n - c : L, x, m, y, add); \
+#define MIX(dt, all)                                                          \
+    case dt:                                                                  \
+        for (; m == 1 && c + MIX_U1(dt) * L <= n; c += MIX_U1(dt) * L)        \
+            mix_tile(dt, 1, MIX_U1(dt), w, n_w, c, L, x, y, add);             \
+        for (; c + 4 * L <= n; c += 4 * L)                                    \
+            mix_cols(dt, 4, all, w, n_w, c, L, x, m, y, add);                 \
+        for (; c < n; c += L)                                                 \
+            mix_cols(dt, 1, false, w, n_w, c, n - c < L ? n - c : L, x, m, y, \
+                     add);                                                    \
         break;
 
     switch (dtype) {
-        MIX(SEAM_BF16)
-        MIX(SEAM_F16)
-        MIX(SEAM_F32)
-        MIX(SEAM_I8)
+        MIX(SEAM_BF16, true)
+        MIX(SEAM_F16, false)
+        MIX(SEAM_F32, true)
+        MIX(SEAM_I8, true)
     default:
         break;
     }

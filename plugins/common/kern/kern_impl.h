@@ -14,9 +14,11 @@
 #define L SIMD_LANES
 
 #if defined(__clang__)
-#define UNROLL _Pragma("unroll")
+#define UNROLL   _Pragma("unroll")
+#define UNROLL_4 _Pragma("unroll 4")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL   _Pragma("GCC unroll 16")
+#define UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
 #if L == 16
@@ -25,10 +27,15 @@
 #define GPTQ_R  12 /* rows of a tile over an unpacked panel                    */
 #define GPTQ_FEW \
     8 /* rows of a tile that unpacks in registers                 */
-#else
+#elif L == 8
 #define TILE_R   3
 #define GPTQ_U1  4
 #define GPTQ_R   6
+#define GPTQ_FEW 4
+#else
+#define TILE_R   2
+#define GPTQ_U1  4
+#define GPTQ_R   4
 #define GPTQ_FEW 4
 #endif
 #define TILE_N     4
@@ -198,9 +205,9 @@ SIMD_INLINE uint32_t tile_rows(uint32_t m)
     return m >= TILE_R ? TILE_R : m;
 }
 
-static void tile_any(uint16_t dtype, uint32_t mr, const void *const *w,
-                     uint32_t wi, const float *const *x, uint32_t xi,
-                     uint32_t len, float *acc, bool first)
+static __attribute__((noinline)) void tile_any(
+    uint16_t dtype, uint32_t mr, const void *const *w, uint32_t wi,
+    const float *const *x, uint32_t xi, uint32_t len, float *acc, bool first)
 {
 #define TILE(dt, r)                                     \
     tile(dt, r, TILE_N, w, wi, x, xi, len, acc, first); \
@@ -222,7 +229,7 @@ static void tile_any(uint16_t dtype, uint32_t mr, const void *const *w,
         TILE(dt, 6) \
     }               \
     break;
-#else
+#elif L == 8
 #define TILES(dt)   \
     switch (mr) {   \
     case 1:         \
@@ -231,6 +238,15 @@ static void tile_any(uint16_t dtype, uint32_t mr, const void *const *w,
         TILE(dt, 2) \
     default:        \
         TILE(dt, 3) \
+    }               \
+    break;
+#else
+#define TILES(dt)   \
+    switch (mr) {   \
+    case 1:         \
+        TILE(dt, 1) \
+    default:        \
+        TILE(dt, 2) \
     }               \
     break;
 #endif
@@ -273,9 +289,11 @@ SIMD_INLINE void put(float *y, float v, const float *bias, bool add)
  * meet one tile after the other while they are still in the cache.  The rows of
  * a tile lie n / step apart, so that a processor sees that many long streams
  * and fetches each of them ahead. */
-static void dot_few(uint16_t dtype, const void *const *w, uint32_t n,
-                    uint32_t k, const float *const *x, uint32_t m,
-                    float *const *y, const float *bias, bool add)
+static __attribute__((noinline)) void dot_few(uint16_t dtype,
+                                              const void *const *w, uint32_t n,
+                                              uint32_t k, const float *const *x,
+                                              uint32_t m, float *const *y,
+                                              const float *bias, bool add)
 {
     float acc[(TILE_R * TILE_N > TILE_N1 ? TILE_R * TILE_N : TILE_N1) * L]
         __attribute__((aligned(64)));
@@ -381,6 +399,24 @@ SIMD_INLINE const unsigned char *gptq_words(const struct kern_mat *w,
     return w->w + 4 * ((uint64_t)(k / 8) * w->n + o);
 }
 
+/* One input k of mr rows with nu vectors of weights, which are the four bits from
+ * 4 j on of q. */
+SIMD_INLINE void gptq_input(uint32_t mr, uint32_t nu, bool zeros, const vi *q,
+                            int j, const vf *z, const float *const *x,
+                            uint32_t k, vf *acc)
+{
+    UNROLL
+    for (uint32_t u = 0; u < nu; u++) {
+        vf f = vf_nibble(q[u], j);
+
+        if (zeros)
+            f = vf_sub(f, z[u]);
+        UNROLL
+        for (uint32_t r = 0; r < mr; r++)
+            acc[r * nu + u] = vf_fma(vf_set1(x[r][k]), f, acc[r * nu + u]);
+    }
+}
+
 /* nu vectors of outputs from o on, the last with n of its lanes in use, for mr
  * rows; weights are unpacked in registers. */
 SIMD_INLINE void gptq_tile(uint32_t mr, uint32_t nu, bool zeros,
@@ -414,18 +450,18 @@ SIMD_INLINE void gptq_tile(uint32_t mr, uint32_t nu, bool zeros,
                 if ((u * L) % 16 == 0)
                     __builtin_prefetch(p + ahead + u * 4 * L);
             }
-            UNROLL
-            for (int j = 0; j < 8; j++) {
+            /* Few rows are worth constant shifts. */
+            if (mr <= 2) {
                 UNROLL
-                for (uint32_t u = 0; u < nu; u++) {
-                    vf f = vf_nibble(vi_shr(q[u], 4 * j));
-
-                    if (zeros)
-                        f = vf_sub(f, z[u]);
+                for (int j = 0; j < 8; j++)
+                    gptq_input(mr, nu, zeros, q, j, z, x, k + (uint32_t)j, acc);
+            } else {
+                UNROLL_4
+                for (uint32_t j = 0; j < 8; j++) {
+                    gptq_input(mr, nu, zeros, q, 0, z, x, k + j, acc);
                     UNROLL
-                    for (uint32_t r = 0; r < mr; r++)
-                        acc[r * nu + u] = vf_fma(vf_set1(x[r][k + (uint32_t)j]),
-                                                 f, acc[r * nu + u]);
+                    for (uint32_t u = 0; u < nu; u++)
+                        q[u] = vi_shr(q[u], 4);
                 }
             }
         }
@@ -451,14 +487,39 @@ SIMD_INLINE void put_part(float *y, vf v, const float *bias, bool add,
     vf_store_n(y, v, n);
 }
 
-/* A last, possibly incomplete vector of outputs for GPTQ_FEW rows. */
-static void gptq_tail(const struct kern_mat *w, uint32_t o, uint32_t n,
-                      const float *const *x, vf *tot)
+/* tot [live][nu] to the outputs from o on, which y[.][at] is. */
+static __attribute__((noinline)) void gptq_put(const vf *tot, uint32_t live,
+                                               uint32_t nu, float *const *y,
+                                               uint32_t at, uint32_t o,
+                                               const float *bias, bool add)
 {
-    if (w->zero)
-        gptq_tile(GPTQ_FEW, 1, true, w, o, n, x, tot);
-    else
-        gptq_tile(GPTQ_FEW, 1, false, w, o, n, x, tot);
+    for (uint32_t r = 0; r < live; r++)
+        for (uint32_t u = 0; u < nu; u++)
+            put_part(y[r] + at + u * L, tot[r * nu + u],
+                     bias ? bias + o + u * L : NULL, add, L);
+}
+
+/* The outputs from o on vector by vector, the last possibly incomplete, for
+ * live <= GPTQ_FEW rows. */
+static __attribute__((noinline)) void gptq_rest(const struct kern_mat *w,
+                                                uint32_t o0, uint32_t o,
+                                                uint32_t o1,
+                                                const float *const *x,
+                                                uint32_t live, float *const *y,
+                                                const float *bias, bool add)
+{
+    vf tot[GPTQ_FEW];
+
+    for (; o < o1; o += L) {
+        uint32_t n = o1 - o < L ? o1 - o : L;
+
+        if (w->zero)
+            gptq_tile(GPTQ_FEW, 1, true, w, o, n, x, tot);
+        else
+            gptq_tile(GPTQ_FEW, 1, false, w, o, n, x, tot);
+        for (uint32_t r = 0; r < live; r++)
+            put_part(y[r] + (o - o0), tot[r], bias ? bias + o : NULL, add, n);
+    }
 }
 
 /* All outputs [o0, o1) for live <= mr <= GPTQ_FEW rows, nu vectors at a time;
@@ -473,18 +534,9 @@ SIMD_INLINE void gptq_few(uint32_t mr, uint32_t nu, bool zeros,
 
     for (; o + nu * L <= o1; o += nu * L) {
         gptq_tile(mr, nu, zeros, w, o, L, x, tot);
-        for (uint32_t r = 0; r < live; r++)
-            for (uint32_t u = 0; u < nu; u++)
-                put_part(y[r] + (o - o0) + u * L, tot[r * nu + u],
-                         bias ? bias + o + u * L : NULL, add, L);
+        gptq_put(tot, live, nu, y, o - o0, o, bias, add);
     }
-    for (; o < o1; o += L) {
-        uint32_t n = o1 - o < L ? o1 - o : L;
-
-        gptq_tail(w, o, n, x, tot);
-        for (uint32_t r = 0; r < live; r++)
-            put_part(y[r] + (o - o0), tot[r], bias ? bias + o : NULL, add, n);
-    }
+    gptq_rest(w, o0, o, o1, x, live, y, bias, add);
 }
 
 /* mr rows over a panel of len inputs by two vectors of outputs. */
@@ -554,7 +606,7 @@ static void gptq_many(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                     for (int j = 0; j < 8; j++)
                         vf_store(panel + (uint64_t)(i + (uint32_t)j) * 2 * L +
                                      u * L,
-                                 vf_sub(vf_nibble(vi_shr(q, 4 * j)), z[u]));
+                                 vf_sub(vf_nibble(q, j), z[u]));
                 }
             for (uint32_t r = 0; r < m;) {
                 const float *p[GPTQ_R];
@@ -580,9 +632,9 @@ static void gptq_many(const struct kern_mat *w, uint32_t o0, uint32_t o1,
     }
 }
 
-static void dot_gptq(const struct kern_mat *w, uint32_t o0, uint32_t o1,
-                     const float *const *x, uint32_t m, float *const *y,
-                     const float *bias, bool add, float *panel)
+static __attribute__((noinline)) void dot_gptq(
+    const struct kern_mat *w, uint32_t o0, uint32_t o1, const float *const *x,
+    uint32_t m, float *const *y, const float *bias, bool add, float *panel)
 {
     const float *p[GPTQ_FEW];
 

@@ -146,13 +146,13 @@ SIMD_INLINE vf vf_i8_part(const int8_t *p, uint32_t n)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
         _mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p)));
 }
-/* The lowest four bits of each lane, minus 8. */
-SIMD_INLINE vf vf_nibble(vi q)
+/* The four bits from 4 j on of each lane, minus 8. */
+SIMD_INLINE vf vf_nibble(vi q, int j)
 {
     const vf table =
         _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
 
-    return _mm512_permutexvar_ps(q, table);
+    return _mm512_permutexvar_ps(vi_shr(q, 4 * j), table);
 }
 /* The sum of all lanes, halves first. */
 SIMD_INLINE float vf_sum(vf a)
@@ -325,10 +325,11 @@ SIMD_INLINE vf vf_i8_part(const int8_t *p, uint32_t n)
     memcpy(t, p, n);
     return vf_i8(t);
 }
-SIMD_INLINE vf vf_nibble(vi q)
+SIMD_INLINE vf vf_nibble(vi q, int j)
 {
     /* Flipping the top bit turns q - 8 into two's complement. */
-    vi s = _mm256_xor_si256(vi_shl(q, 28), _mm256_set1_epi32(INT32_MIN));
+    vi s =
+        _mm256_xor_si256(vi_shl(q, 28 - 4 * j), _mm256_set1_epi32(INT32_MIN));
 
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(s, 28));
 }
@@ -371,12 +372,18 @@ SIMD_INLINE float vf_top(vf a)
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 typedef uint32_t simd_vu __attribute__((vector_size(16)));
+typedef uint16_t simd_vh __attribute__((vector_size(8)));
+typedef int8_t simd_vb __attribute__((vector_size(4)));
+
+/* What tails and halves need is called: inlined into every tile it was most of
+ * the program. */
+#define SIMD_CALL  static __attribute__((noinline, unused))
 
 SIMD_INLINE vf vf_set1(float a)
 {
     return (vf){ a, a, a, a };
 }
-SIMD_INLINE vf vf_load_part(const float *p, uint32_t n)
+SIMD_CALL vf vf_load_part(const float *p, uint32_t n)
 {
     vf a = vf_set1(0);
 
@@ -385,15 +392,18 @@ SIMD_INLINE vf vf_load_part(const float *p, uint32_t n)
 }
 SIMD_INLINE vf vf_load(const float *p)
 {
-    return vf_load_part(p, 4);
+    vf a;
+
+    memcpy(&a, p, sizeof a);
+    return a;
 }
-SIMD_INLINE void vf_store_part(float *p, vf a, uint32_t n)
+SIMD_CALL void vf_store_part(float *p, vf a, uint32_t n)
 {
     memcpy(p, &a, n * sizeof *p);
 }
 SIMD_INLINE void vf_store(float *p, vf a)
 {
-    vf_store_part(p, a, 4);
+    memcpy(p, &a, sizeof a);
 }
 SIMD_INLINE vf vf_add(vf a, vf b)
 {
@@ -459,7 +469,7 @@ SIMD_INLINE vi vi_shr(vi a, int by)
 {
     return (vi)((simd_vu)a >> (uint32_t)by);
 }
-SIMD_INLINE vi vi_load_part(const void *p, uint32_t n)
+SIMD_CALL vi vi_load_part(const void *p, uint32_t n)
 {
     vi a = { 0, 0, 0, 0 };
 
@@ -468,21 +478,26 @@ SIMD_INLINE vi vi_load_part(const void *p, uint32_t n)
 }
 SIMD_INLINE vi vi_load(const void *p)
 {
-    return vi_load_part(p, 4);
-}
-SIMD_INLINE vf vf_bf16_part(const uint16_t *p, uint32_t n)
-{
-    vf a = vf_set1(0);
+    vi a;
 
-    for (uint32_t i = 0; i < n; i++)
-        a[i] = weights_bf16(p[i]);
+    memcpy(&a, p, sizeof a);
     return a;
 }
 SIMD_INLINE vf vf_bf16(const uint16_t *p)
 {
-    return vf_bf16_part(p, 4);
+    simd_vh h;
+
+    memcpy(&h, p, sizeof h);
+    return (vf)(__builtin_convertvector(h, simd_vu) << 16);
 }
-SIMD_INLINE vf vf_f16_part(const uint16_t *p, uint32_t n)
+SIMD_CALL vf vf_bf16_part(const uint16_t *p, uint32_t n)
+{
+    uint16_t t[4] = { 0 };
+
+    memcpy(t, p, n * sizeof *p);
+    return vf_bf16(t);
+}
+SIMD_CALL vf vf_f16_part(const uint16_t *p, uint32_t n)
 {
     vf a = vf_set1(0);
 
@@ -494,21 +509,23 @@ SIMD_INLINE vf vf_f16(const uint16_t *p)
 {
     return vf_f16_part(p, 4);
 }
-SIMD_INLINE vf vf_i8_part(const int8_t *p, uint32_t n)
-{
-    vf a = vf_set1(0);
-
-    for (uint32_t i = 0; i < n; i++)
-        a[i] = p[i];
-    return a;
-}
 SIMD_INLINE vf vf_i8(const int8_t *p)
 {
-    return vf_i8_part(p, 4);
+    simd_vb b;
+
+    memcpy(&b, p, sizeof b);
+    return __builtin_convertvector(b, vf);
 }
-SIMD_INLINE vf vf_nibble(vi q)
+SIMD_CALL vf vf_i8_part(const int8_t *p, uint32_t n)
 {
-    vi s = (q & (vi){ 15, 15, 15, 15 }) - (vi){ 8, 8, 8, 8 };
+    int8_t t[4] = { 0 };
+
+    memcpy(t, p, n);
+    return vf_i8(t);
+}
+SIMD_INLINE vf vf_nibble(vi q, int j)
+{
+    vi s = (vi_shr(q, 4 * j) & (vi){ 15, 15, 15, 15 }) - (vi){ 8, 8, 8, 8 };
 
     return __builtin_convertvector(s, vf);
 }
