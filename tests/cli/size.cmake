@@ -1,0 +1,31 @@
+# The program and its plugins stay below 3 MiB together, stripped.
+#   cmake -DBINARY_DIR=... -DSEAM=FILE -DSTRIP=FILE -DBUILD_TYPE=... -DFLAGS=...
+#     -P size.cmake
+if(NOT BUILD_TYPE STREQUAL "Release" OR FLAGS)
+  message("skipped: only release builds are held to a size, "
+    "this one is ${BUILD_TYPE} ${FLAGS}")
+  return()
+endif()
+set(limit 3145728)
+set(folder ${BINARY_DIR}/tests/cli/stripped)
+file(GLOB files ${BINARY_DIR}/plugins/*.so)
+if(NOT files)
+  message(FATAL_ERROR "no plugins in ${BINARY_DIR}/plugins")
+endif()
+file(REMOVE_RECURSE ${folder})
+file(MAKE_DIRECTORY ${folder})
+set(sum 0)
+set(table "")
+foreach(file IN LISTS SEAM files)
+  get_filename_component(name ${file} NAME)
+  execute_process(COMMAND ${STRIP} -o ${folder}/${name} ${file}
+    COMMAND_ERROR_IS_FATAL ANY)
+  file(SIZE ${folder}/${name} bytes)
+  math(EXPR sum "${sum} + ${bytes}")
+  string(APPEND table "  ${bytes} ${name}\n")
+endforeach()
+file(REMOVE_RECURSE ${folder})
+message("${table}  ${sum} of ${limit}")
+if(NOT sum LESS limit)
+  message(FATAL_ERROR "found ${sum} bytes, expected less than ${limit}")
+endif()
