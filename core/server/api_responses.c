@@ -14,6 +14,8 @@ struct item {
     char id[SEAM_ID_MAX], call_id[SEAM_ID_MAX];
     struct seam_buf name, text; /* text: also the arguments of a call         */
     bool whole;                 /* a call that is one                         */
+    bool
+        sealed; /* reasoning with encrypted_content                           */
 };
 
 /* Items follow each other; only the last is open. */
@@ -23,7 +25,8 @@ struct response {
     struct item *item; /* [n_items]                                           */
     uint32_t n_items, cap_items;
     bool open;
-    bool cut; /* at a limit                                          */
+    bool cut;    /* at a limit                                          */
+    bool sealed; /* clients get reasoning to send back                  */
     json_int_t sequence;
     struct seam_buf line;
 };
@@ -47,15 +50,19 @@ static json_t *part_json(const struct item *it, json_t *text)
 static json_t *item_json(const struct item *it, const char *status)
 {
     bool begun = !strcmp(status, "in_progress");
+    json_t *sealed = NULL;
 
     switch (it->kind) {
     case ITEM_REASONING:
+        if (it->sealed && !begun)
+            sealed =
+                seam_responses_seal(it->text.p ? it->text.p : "", it->text.n);
         return json_pack(
-            "{s:s, s:s, s:[], s:o, s:s}", "type", "reasoning", "id", it->id,
-            "summary", "content",
+            "{s:s, s:s, s:[], s:o, s:o*, s:s}", "type", "reasoning", "id",
+            it->id, "summary", "content",
             begun ? json_array()
                   : json_pack("[o]", part_json(it, text_json(&it->text))),
-            "status", status);
+            "encrypted_content", sealed, "status", status);
     case ITEM_MESSAGE:
         return json_pack(
             "{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", it->id,
@@ -267,6 +274,7 @@ static int item_begin(struct response *r, enum item_kind kind,
     it = &r->item[r->n_items++];
     memset(it, 0, sizeof *it);
     it->kind = kind;
+    it->sealed = r->sealed;
     r->open = true;
     seam_id_make(it->id, kind == ITEM_REASONING ? "rs_"
                          : kind == ITEM_MESSAGE ? "msg_"
@@ -378,6 +386,7 @@ void seam_api_responses(struct seam_http *h)
     r.body = read_chat(h, &chat);
     if (!r.body)
         return;
+    r.sealed = seam_responses_wants_sealed(r.body);
     if (seam_answer_open(&r.a, h, SEAM_REQUEST_CHAT, "resp_", &chat)) {
         json_decref(r.body);
         return;

@@ -1,6 +1,9 @@
 #include "core/server/openai_responses.h"
 
+#include <limits.h>
+#include <openssl/evp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/server/request.h"
@@ -24,6 +27,78 @@ static json_t *value_at(const json_t *o, const char *key)
     json_t *v = json_object_get(o, key);
 
     return v && !json_is_null(v) ? v : NULL;
+}
+
+/* ---- Sealed reasoning ---------------------------------------------------- */
+
+#define SEALED "reasoning.encrypted_content"
+#define SEAL   "seam.1."
+#define N_SEAL (sizeof SEAL - 1)
+
+bool seam_responses_wants_sealed(const json_t *body)
+{
+    const json_t *v;
+    size_t i;
+
+    json_array_foreach(value_at(body, "include"), i, v)
+    {
+        if (json_is_string(v) && !strcmp(json_string_value(v), SEALED))
+            return true;
+    }
+    return false;
+}
+
+json_t *seam_responses_seal(const char *text, size_t n)
+{
+    unsigned char *out;
+    json_t *v;
+    int len;
+
+    if (n > INT_MAX / 2)
+        return NULL;
+    out = malloc(N_SEAL + (n + 2) / 3 * 4 + 1);
+    if (!out)
+        return NULL;
+    memcpy(out, SEAL, N_SEAL);
+    len = EVP_EncodeBlock(out + N_SEAL, (const unsigned char *)text, (int)n);
+    v = json_stringn_nocheck((char *)out, N_SEAL + (size_t)len);
+    free(out);
+    return v;
+}
+
+/* Append what a seal holds; false: there is none, or somebody else's. */
+static bool seal_open(struct seam_buf *b, const json_t *sealed)
+{
+    const char *p = json_string_value(sealed);
+    size_t n = json_string_length(sealed), pad = 0;
+    unsigned char *out;
+    json_t *text = NULL;
+    bool ok;
+    int len;
+
+    if (n < N_SEAL || n - N_SEAL > INT_MAX || memcmp(p, SEAL, N_SEAL) != 0)
+        return false;
+    p += N_SEAL;
+    n -= N_SEAL;
+    while (pad < 2 && pad < n && p[n - 1 - pad] == '=')
+        pad++;
+    /* Elsewhere the decoder takes it for zeros. */
+    if (memchr(p, '=', n - pad))
+        return false;
+    out = malloc(n / 4 * 3 + 4);
+    if (!out) {
+        b->failed = true;
+        return false;
+    }
+    len = EVP_DecodeBlock(out, (const unsigned char *)p, (int)n);
+    if (len >= (int)pad)
+        text = json_stringn((char *)out, (size_t)len - pad); /* UTF-8 only */
+    ok = text;
+    if (ok)
+        seam_buf_add(b, json_string_value(text), json_string_length(text));
+    free(out);
+    json_decref(text);
+    return ok;
 }
 
 /* ---- Items --------------------------------------------------------------- */
@@ -126,10 +201,12 @@ static void add_texts(struct seam_buf *b, const json_t *list)
     }
 }
 
-static void item_reasoning(struct turns *t, const json_t *item)
+static int item_reasoning(struct turns *t, const json_t *item,
+                          struct seam_api_error *e)
 {
     struct seam_buf text = { 0 };
     json_t *turn = turn_open(t);
+    int rc = 0;
     const json_t *before = json_object_get(turn, "reasoning_content");
 
     if (before)
@@ -137,11 +214,14 @@ static void item_reasoning(struct turns *t, const json_t *item)
                      json_string_length(before));
     if (json_array_size(value_at(item, "content")))
         add_texts(&text, value_at(item, "content"));
-    else
+    else if (!seal_open(&text, value_at(item, "encrypted_content")))
         add_texts(&text, value_at(item, "summary"));
-    json_object_set_new(turn, "reasoning_content",
-                        json_stringn(text.p ? text.p : "", text.n));
+    if (text.failed ||
+        json_object_set_new(turn, "reasoning_content",
+                            json_stringn(text.p ? text.p : "", text.n)))
+        rc = seam_api_fail(e, 503, "overloaded", NULL, "no memory");
     seam_buf_release(&text);
+    return rc;
 }
 
 static int convert_item(struct turns *t, const json_t *item, size_t i,
@@ -159,10 +239,13 @@ static int convert_item(struct turns *t, const json_t *item, size_t i,
         return item_call(t, item, where, e);
     if (!strcmp(type, "function_call_output"))
         return item_output(t, item, where, e);
-    if (!strcmp(type, "reasoning")) {
-        item_reasoning(t, item);
-        return 0;
-    }
+    if (!strcmp(type, "reasoning"))
+        return item_reasoning(t, item, e);
+    if (!strcmp(type, "item_reference"))
+        return seam_api_fail(e, 400, "unsupported_parameter", where,
+                             "an item cannot be referred to: nothing is "
+                             "stored here, clients send items whole when "
+                             "their store is false");
     return seam_api_fail(e, 400, "unsupported_parameter", where,
                          "this type of item is not supported");
 }
@@ -246,6 +329,23 @@ static int convert_refused(const json_t *body, struct seam_api_error *e)
     return 0;
 }
 
+/* What of include is not honoured, and a store that is wanted. */
+static void convert_listed(const json_t *body, struct seam_buf *ignored)
+{
+    const json_t *v;
+    size_t i;
+
+    if (value_at(body, "store") && !json_is_false(value_at(body, "store")))
+        seam_ignored_add(ignored, "store");
+    if (value_at(body, "include") && !json_is_array(value_at(body, "include")))
+        seam_ignored_add(ignored, "include");
+    json_array_foreach(value_at(body, "include"), i, v)
+    {
+        if (!json_is_string(v) || strcmp(json_string_value(v), SEALED))
+            seam_ignored_add(ignored, "include");
+    }
+}
+
 static void convert_ignored(const json_t *body, struct seam_buf *ignored)
 {
     static const char *const known[] = { "model",
@@ -267,9 +367,12 @@ static void convert_ignored(const json_t *body, struct seam_buf *ignored)
                                          "timeout",
                                          "cache_salt",
                                          "user",
+                                         "include",
+                                         "store",
                                          NULL };
 
     seam_ignored_note(ignored, NULL, body, known);
+    convert_listed(body, ignored);
 }
 
 json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,

@@ -257,6 +257,72 @@ Test(responses, render_as_the_chat_they_mean)
     fixture_close(&f);
 }
 
+/* What clients send back that keep nothing of the reasoning but this. */
+Test(responses, seal_reasoning_for_clients_that_ask_and_open_it_again)
+{
+    static const char *const sealed[] = {
+        /* Somebody else's, or damaged: nothing. */
+        "gAAAAABo",    "seam.1.",           "seam.1.====", "seam.1.a",
+        "seam.1.////", "seam.1.aGY\\u0000", "seam.1.aG=n", "seam.1./w==",
+    };
+    struct fixture f;
+    struct seam_buf body = { 0 };
+    struct reply a, b;
+    json_t *item;
+    char v[256];
+
+    open_one(&f, "wh\xc3\xbf y</think>so\1");
+    client_post(f.url, PATH,
+                "{\"input\":\"x\",\"store\":false,\"include\":["
+                "\"reasoning.encrypted_content\"]}",
+                &a);
+    cr_assert_eq(a.status, 200, "%s", a.body.p);
+    cr_expect_null(reply_header(&a, "X-Seam-Ignored", v, sizeof v), "%s", v);
+    item = reply_at(&a, "output", "0", NULL);
+    cr_expect_str_eq(string_at(item, "encrypted_content"),
+                     "seam.1.d2jDvyB5"); /* of "wh\u00ff y" */
+    for (size_t i = 0; i <= sizeof sealed / sizeof *sealed; i++) {
+        const char *text = i ? "" : "wh\xc3\xbf y";
+
+        seam_buf_clear(&body);
+        seam_buf_fmt(&body,
+                     "{\"input\":[{\"role\":\"user\",\"content\":\"q\"},{"
+                     "\"type\":\"reasoning\",\"summary\":[],"
+                     "\"encrypted_content\":\"%s\"},{\"role\":\"assistant\","
+                     "\"content\":\"a\"}]}",
+                     i ? sealed[i - 1] : string_at(item, "encrypted_content"));
+        client_post(f.url, PATH "/input_tokens", body.p, &b);
+        cr_assert_eq(b.status, 200, "%s", b.body.p);
+        seam_buf_clear(&body);
+        seam_buf_fmt(&body,
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{"
+                     "\"role\":\"assistant\",\"content\":\"a\","
+                     "\"reasoning_content\":\"%s\"}]}",
+                     text);
+        {
+            struct reply c;
+
+            client_post(f.url, "/tokenize", body.p, &c);
+            cr_expect_eq(json_integer_value(reply_at(&b, "input_tokens", NULL)),
+                         json_integer_value(reply_at(&c, "count", NULL)),
+                         "%zu: %s", i, body.p);
+            reply_release(&c);
+        }
+        reply_release(&b);
+    }
+    seam_buf_release(&body);
+    reply_release(&a);
+    client_post(f.url, PATH,
+                "{\"input\":\"x\",\"store\":true,\"include\":["
+                "\"message.output_text.logprobs\"]}",
+                &a);
+    cr_expect_str_eq(reply_header(&a, "X-Seam-Ignored", v, sizeof v),
+                     "store, include");
+    cr_expect_null(reply_at(&a, "output", "0", "encrypted_content", NULL));
+    reply_release(&a);
+    fixture_close(&f);
+}
+
 Test(responses, refuse_what_they_cannot_do)
 {
     static const char *const bad[][2] = {
@@ -294,6 +360,9 @@ Test(responses, refuse_what_they_cannot_do)
         reply_release(&r);
     }
     client_get(f.url, "/v1/responses/resp_x", &r);
+    cr_expect_eq(r.status, 404);
+    reply_release(&r);
+    client_post(f.url, "/v1/responses/resp_x/cancel", "{}", &r);
     cr_expect_eq(r.status, 404);
     reply_release(&r);
     fixture_close(&f);
