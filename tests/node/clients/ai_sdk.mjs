@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { APICallError, generateObject, generateText, jsonSchema, stepCountIs,
+import { APICallError, Output, generateObject, generateText, jsonSchema, stepCountIs,
          streamObject, streamText, tool } from 'ai';
 
 import { MODEL, PERSON, execute, serve, told, toolPrompt, toolRequest }
@@ -134,6 +134,24 @@ test('generateObject yields one of an enum', async () => {
           enum: ['red', 'green'], maxOutputTokens: 400 });
 
     assert.ok(['red', 'green'].includes(object));
+});
+
+test('tools and an output: calls, then what the schema describes', async () => {
+    const row = toolPrompt('parallel-037');
+    const { calls, ...asked } = request(row);
+    const r = await generateText({
+        ...asked, model: strictModel(), maxOutputTokens: 400,
+        output: Output.object({ schema: jsonSchema(PERSON) }),
+        // The small model has learned to answer in prose, and calls again when
+        // it cannot.
+        prepareStep: ({ stepNumber }) =>
+            stepNumber ? { toolChoice: 'none' } : {},
+    });
+
+    assert.deepEqual(calls, row.expected);
+    assert.deepEqual(r.steps.map((s) => s.finishReason),
+        ['tool-calls', 'stop']);
+    assert.deepEqual(Object.keys(r.output).sort(), ['age', 'name']);
 });
 
 test('streamObject grows to what the schema describes', async () => {

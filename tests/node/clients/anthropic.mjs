@@ -297,6 +297,46 @@ test('parse yields what the schema describes', async () => {
 
 /* ---- Leaving ------------------------------------------------------------- */
 
+test('tools and a format: calls, then what the schema describes', async () => {
+    const row = toolPrompt('parallel-037');
+    const asked = { ...request(row), max_tokens: 400 };
+
+    asked.output_config = { ...asked.output_config,
+                            format: jsonSchemaOutputFormat(PERSON) };
+    const first = await client.messages.parse(asked);
+
+    assert.equal(first.stop_reason, 'tool_use');
+    assert.deepEqual(callsOf(first), row.expected);
+    asked.messages = [
+        ...asked.messages, { role: 'assistant', content: first.content },
+        { role: 'user', content: first.content
+            .filter((b) => b.type === 'tool_use').map((b) => ({
+                type: 'tool_result', tool_use_id: b.id,
+                content: execute(b.name, b.input),
+            })) },
+    ];
+    asked.tool_choice = { type: 'none' };
+    const last = await client.messages.parse(asked);
+
+    assert.equal(last.stop_reason, 'end_turn');
+    assert.deepEqual(Object.keys(last.parsed_output), ['name', 'age']);
+});
+
+test('a document is read, and says what of it has no effect', async () => {
+    const { data, response } = await client.messages.create({
+        ...SMALL_TALK,
+        messages: [{ role: 'user', content: [
+            { type: 'document', title: 'News', citations: { enabled: true },
+              source: { type: 'text', media_type: 'text/plain',
+                        data: 'It rains.' } },
+            { type: 'text', text: 'Hello! Who are you?' }] }],
+    }).withResponse();
+
+    assert.ok(textOf(data).length > 0);
+    assert.match(response.headers.get('x-seam-ignored'),
+        /messages\.content\.citations/);
+});
+
 test('an aborted stream frees its work', async () => {
     const stream = client.messages.stream(ENDLESS);
     let n = 0;

@@ -113,6 +113,29 @@ for (const method of ['jsonSchema', 'functionCalling'])
             assert.ok(Number.isInteger(answer.age));
         });
 
+test('bound tools and a format: calls, then what the schema describes',
+    async () => {
+        const row = toolPrompt('single-060');
+        const { messages, tools } = toolRequest(row);
+        const format = { type: 'json_schema', json_schema: {
+            name: 'person', strict: true, schema: PERSON } };
+        const history = messages.map(coerceMessageLikeToMessage);
+        const ask = (tool_choice) => chat({ maxTokens: 400 },
+            { enable_thinking: false }).bindTools(tools,
+            { response_format: format, tool_choice }).invoke(history);
+        const first = await ask('auto');
+
+        assert.deepEqual(first.tool_calls.map(({ name, args }) =>
+            ({ name, arguments: args })), row.expected);
+        history.push(first, ...first.tool_calls.map((call) =>
+            new ToolMessage({ tool_call_id: call.id,
+                              content: execute(call.name, call.args) })));
+        const last = await ask('none');
+
+        assert.deepEqual(Object.keys(JSON.parse(last.content)),
+            ['name', 'age']);
+    });
+
 test('a prompt that is too long is recognised as such', async () => {
     const small = await serve({ 'model.max_context': 128 });
     const model = chat({ configuration: { baseURL: small.v1 } });
