@@ -63,19 +63,13 @@ void seam_answer_ignored(struct seam_http *h, const struct seam_buf *ignored)
  * like the field. */
 static int answer_headers(struct seam_answer *a)
 {
-    char v[1024], *end;
+    char v[32], *end;
     uint64_t ms = 0;
     const char *s;
 
-    if (a->h->s->auth.n_keys > 1) {
-        s = seam_http_header(a->h, "Authorization", v, sizeof v);
-        if (!s || strlen(s) < 8)
-            s = seam_http_header(a->h, "X-Api-Key", v, sizeof v);
-        else
-            s += 7;
-        a->r.tenant = s ? seam_request_tenant(s, strlen(s)) : 0;
-    }
-    s = seam_http_header(a->h, "X-Request-Timeout", v, 32);
+    if (a->h->s->auth.n_keys > 1)
+        a->r.tenant = a->h->key;
+    s = seam_http_header(a->h, "X-Request-Timeout", v, sizeof v);
     if (!s || !*s)
         return 0;
     if (seam_request_timeout(

@@ -46,18 +46,19 @@ static const char *auth_presented(const char *authorization,
     return x_api_key && *x_api_key ? x_api_key : NULL;
 }
 
-bool seam_auth_key(const struct seam_auth *a, const char *authorization,
-                   const char *x_api_key)
+size_t seam_auth_key(const struct seam_auth *a, const char *authorization,
+                     const char *x_api_key)
 {
     const char *k = auth_presented(authorization, x_api_key);
     unsigned char digest[32];
-    int found = 0;
+    size_t found = 0;
 
     if (!k)
-        return false;
+        return 0;
     SHA256((const unsigned char *)k, strlen(k), digest);
-    for (size_t i = 0; i < a->n_keys; i++)
-        found |= !CRYPTO_memcmp(digest, a->key[i], sizeof digest);
+    for (size_t i = a->n_keys; i; i--)
+        if (!CRYPTO_memcmp(digest, a->key[i - 1], sizeof digest))
+            found = i;
     return found;
 }
 

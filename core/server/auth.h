@@ -19,9 +19,10 @@ int seam_auth_init(struct seam_auth *a, const struct seam_config *c,
                    struct seam_error *err);
 void seam_auth_release(struct seam_auth *a);
 
-/* The key in the headers' values (either may be NULL): "Bearer K" or K. */
-bool seam_auth_key(const struct seam_auth *a, const char *authorization,
-                   const char *x_api_key);
+/* Which key the headers' values (either may be NULL) present, as "Bearer K" or
+ * K: 1 for the first of server.api_keys; 0: none of them. */
+size_t seam_auth_key(const struct seam_auth *a, const char *authorization,
+                     const char *x_api_key);
 bool seam_auth_admin(const struct seam_auth *a, const char *authorization,
                      const char *x_api_key);
 

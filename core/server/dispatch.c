@@ -216,7 +216,8 @@ static int dispatch_key(struct seam_http *h, const struct route *r,
                    : seam_api_fail(e, 401, "invalid_api_key", NULL,
                                    "the admin key is missing or wrong");
     }
-    if (!h->s->auth.n_keys || seam_auth_key(&h->s->auth, a, k))
+    h->key = seam_auth_key(&h->s->auth, a, k);
+    if (!h->s->auth.n_keys || h->key)
         return 0;
     return seam_api_fail(e, 401, "invalid_api_key", NULL,
                          "the API key is missing or wrong");

@@ -33,6 +33,7 @@ struct seam_http {
     bool streaming;        /* the head of an event stream is out              */
     bool broken;           /* the client is gone; nothing more is written     */
     int status;            /* of the answer; 0: none yet; 499: client left    */
+    size_t key;            /* which API key was shown, from 1; 0: none needed */
     uint64_t began_ns;
     char note[160]; /* for the log line                                */
 };

@@ -172,15 +172,22 @@ static const char *sampled(struct fixture *f, unsigned seed)
     return strstr(f->trace_text.p, line);
 }
 
-/* Keys take turns; the users that one of them invents do not count. */
+/* Keys take turns; the users that one of them invents do not count, nor does
+ * what stands beside the key. */
 Test(turns, with_several_keys_a_tenant_is_a_key)
 {
     static const struct seam_flag flags[] = {
         { "engine.max_seqs", "1" },
         { "server.api_keys", "[\"left\",\"right\"]" },
     };
-    static const char *const key[] = { "left", "left",  "left",
-                                       "left", "right", "right" };
+    static const char *const key[] = {
+        "Authorization: Bearer left",
+        "X-Api-Key: left\r\nAuthorization: Basic one-user",
+        "Authorization: bearer left\r\nX-Api-Key: whatever",
+        "X-Api-Key: left\r\nAuthorization: Basic other-user",
+        "X-Api-Key: right\r\nAuthorization: Basic one-user",
+        "Authorization: Bearer right",
+    };
     static const unsigned order[] = { 1, 5, 2, 6, 3, 4 };
     struct client c[6];
     struct fixture f;
@@ -200,8 +207,7 @@ Test(turns, with_several_keys_a_tenant_is_a_key)
         snprintf(user, sizeof user, "\"user\":\"u%u\"", i);
         ask(body, sizeof body, i + 1, user);
         seam_buf_fmt(&b,
-                     "POST " CHAT " HTTP/1.1\r\nHost: t\r\n"
-                     "Authorization: Bearer %s\r\n"
+                     "POST " CHAT " HTTP/1.1\r\nHost: t\r\n%s\r\n"
                      "Content-Length: %zu\r\n\r\n%s",
                      key[i], strlen(body), body);
         client_open(&c[i], f.url);
