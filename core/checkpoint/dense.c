@@ -1,17 +1,11 @@
 #include "core/checkpoint/dense.h"
+#include "core/checkpoint/dense_group.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum {
-    GROUP_I8 =
-        128, /* inputs that share a scale; 64 or 32 where k asks for it */
-    GROUP_I4 = 128,
-    ROWS = 16, /* outputs of a task: a cache line of int4 words             */
-    RATIOS = 8 /* scales tried for a group of int4                           */
-};
+enum { ROWS = 16 /* outputs of a task: a cache line of int4 words         */ };
 
 /* ---- Which --------------------------------------------------------------- */
 
@@ -59,7 +53,7 @@ enum seam_dense_form seam_dense_form_of(const char *name, int64_t n_out,
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         if (dense_ends(name, bytes[i]))
             form = most ? SEAM_DENSE_I8 : SEAM_DENSE_STORED;
-    if (form == SEAM_DENSE_I4 && (n_in % GROUP_I4 || n_out % 8))
+    if (form == SEAM_DENSE_I4 && (n_in % SEAM_GROUP_I4 || n_out % 8))
         form = SEAM_DENSE_I8;
     if (form == SEAM_DENSE_I8 && (n_in % 32 || n_out < 1))
         form = SEAM_DENSE_STORED;
@@ -71,186 +65,53 @@ enum seam_dense_form seam_dense_form_of(const char *name, int64_t n_out,
 struct dense_work {
     const struct seam_tensor *from;
     const struct seam_dense *to;
+    const struct seam_dense_group *how;
     uint64_t n, k;
     uint32_t group;
 };
 
-static float dense_f16(uint16_t h)
+static const char *dense_at(const struct dense_work *w, uint64_t row,
+                            uint64_t col)
 {
-    uint32_t e = h >> 10 & 31, m = h & 1023;
-    float f = e == 31 ? (m ? NAN : INFINITY)
-              : e     ? ldexpf((float)(m | 1024), (int)e - 25)
-                      : ldexpf((float)m, -24);
+    const struct seam_tensor *t = w->from;
+    uint64_t bytes = t->dtype == SEAM_F32 ? 4 : 2;
 
-    return h & 0x8000 ? -f : f;
+    return (const char *)t->data + (int64_t)row * t->stride[0] + col * bytes;
 }
 
-/* The nearest half; |f| below 65504. */
-static uint16_t dense_to_f16(float f)
-{
-    uint16_t sign = signbit(f) ? 0x8000 : 0;
-    float a = fabsf(f);
-    int e;
-    long m;
-
-    if (a == 0)
-        return sign;
-    frexpf(a, &e);
-    e = e - 1 < -14 ? -14 : e - 1;
-    m = lrintf(ldexpf(a, 10 - e)); /* 1024 .. 2048, less when subnormal    */
-    return (uint16_t)(sign | (uint16_t)(((e + 14) << 10) + m));
-}
-
-static void dense_widen(const struct seam_tensor *t, uint64_t row, uint64_t col,
-                        uint32_t n, float *x)
-{
-    const char *p = (const char *)t->data + (int64_t)row * t->stride[0];
-
-    for (uint32_t i = 0; i < n; i++) {
-        uint16_t h;
-        uint32_t u;
-
-        switch (t->dtype) {
-        case SEAM_BF16:
-            memcpy(&h, p + 2 * (col + i), sizeof h);
-            u = (uint32_t)h << 16;
-            memcpy(&x[i], &u, sizeof u);
-            break;
-        case SEAM_F16:
-            memcpy(&h, p + 2 * (col + i), sizeof h);
-            x[i] = dense_f16(h);
-            break;
-        default:
-            memcpy(&x[i], p + 4 * (col + i), sizeof *x);
-        }
-    }
-}
-
-/* Nearest integer; |x| below 2^22. */
-static inline float dense_round(float x)
-{
-    const float magic = 12582912.0f; /* 1.5 * 2^23 */
-
-    return x + magic - magic;
-}
-
-/* One scale per group, the largest value to 127. */
 static void dense_row_i8(const struct dense_work *w, uint64_t o)
 {
     const struct seam_tensor *t = &w->to->t;
     int8_t *q = (int8_t *)t->data + o * w->k;
-    float *scale = (float *)t->scale + o * (w->k / w->group), x[GROUP_I8];
+    float *scale = (float *)t->scale + o * (w->k / w->group);
+    float x[SEAM_GROUP_MAX];
 
     for (uint64_t k = 0; k < w->k; k += w->group) {
-        float top = 0, inv;
-
-        dense_widen(w->from, o, k, w->group, x);
-        for (uint32_t i = 0; i < w->group; i++)
-            top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
-        scale[k / w->group] = top / 127;
-        inv = top > 0 ? 127 / top : 0;
-        for (uint32_t i = 0; i < w->group; i++)
-            q[k + i] = (int8_t)lrintf(x[i] * inv);
+        w->how->widen(dense_at(w, o, k), w->from->dtype, w->group, x);
+        scale[k / w->group] = w->how->bytes(x, w->group, q + k);
     }
 }
 
-/* Squared error of x as q * s with q in [-8, 7]. */
-static inline __attribute__((always_inline)) float dense_error(const float *x,
-                                                               float s)
-{
-    float inv = 1 / s, e[8] = { 0 };
-
-    for (uint32_t i = 0; i < GROUP_I4; i += 8)
-        for (uint32_t j = 0; j < 8; j++) {
-            float v = x[i + j] * inv, d;
-
-            v = v < -8 ? -8 : v;
-            v = v > 7 ? 7 : v;
-            d = x[i + j] - dense_round(v) * s;
-            e[j] += d * d;
-        }
-    return (e[0] + e[1]) + (e[2] + e[3]) + ((e[4] + e[5]) + (e[6] + e[7]));
-}
-
-/* The scale, an F16, that loses least: the value of the largest magnitude goes
- * to -8, whatever its sign, or beyond; or to 7. */
-static inline __attribute__((always_inline)) uint16_t dense_search(
-    const float *x)
-{
-    static const float ratio[RATIOS] = { -1,    -.93f, -.87f, -.81f,
-                                         -.75f, -.68f, 1.14f, 1 };
-    float top = 0, least = INFINITY;
-    uint16_t best = 0;
-
-    for (uint32_t i = 0; i < GROUP_I4; i++)
-        top = fabsf(x[i]) > fabsf(top) ? x[i] : top;
-    for (uint32_t r = 0; r < RATIOS; r++) {
-        uint16_t h = dense_to_f16(top / 8 * ratio[r]);
-        float s = dense_f16(h), e;
-
-        if (s == 0)
-            continue;
-        e = dense_error(x, s);
-        if (e < least) {
-            least = e;
-            best = h;
-        }
-    }
-    return best;
-}
-
-/* The same arithmetic twice, so the same scales on every machine. */
-static uint16_t dense_scale_any(const float *x)
-{
-    return dense_search(x);
-}
-#if defined(__x86_64__)
-static __attribute__((target("avx2"))) uint16_t dense_scale_avx2(const float *x)
-{
-    return dense_search(x);
-}
-#endif
-
-static uint16_t dense_scale_i4(const float *x)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
-        return dense_scale_avx2(x);
-#endif
-    return dense_scale_any(x);
-}
-
+/* The outputs [o, o + n), whose words lie side by side. */
 static void dense_rows_i4(const struct dense_work *w, uint64_t o, uint32_t n)
 {
     const struct seam_tensor *t = &w->to->t;
     uint16_t *scale = (uint16_t *)t->scale;
     uint32_t *words = t->data;
-    float x[GROUP_I4];
-    uint32_t q[GROUP_I4 / 8][ROWS];
+    float x[SEAM_GROUP_I4];
+    uint32_t q[SEAM_GROUP_I4 / 8], out[SEAM_GROUP_I4 / 8][ROWS];
 
-    for (uint64_t g = 0; g < w->k / GROUP_I4; g++) {
-        memset(q, 0, sizeof q);
+    for (uint64_t g = 0; g < w->k / SEAM_GROUP_I4; g++) {
         for (uint32_t r = 0; r < n; r++) {
-            uint16_t h;
-            float s, inv;
-
-            dense_widen(w->from, o + r, g * GROUP_I4, GROUP_I4, x);
-            h = dense_scale_i4(x);
-            s = dense_f16(h);
-            inv = s != 0 ? 1 / s : 0;
-            scale[g * w->n + o + r] = h;
-            for (uint32_t i = 0; i < GROUP_I4; i++) {
-                float v = x[i] * inv;
-                uint32_t c;
-
-                v = v < -8 ? -8 : v > 7 ? 7 : v;
-                c = (uint32_t)((int32_t)dense_round(v) + 8);
-                q[i / 8][r] |= c << 4 * (i % 8);
-            }
+            w->how->widen(dense_at(w, o + r, g * SEAM_GROUP_I4), w->from->dtype,
+                          SEAM_GROUP_I4, x);
+            scale[g * w->n + o + r] = w->how->nibbles(x, q);
+            for (uint32_t i = 0; i < SEAM_GROUP_I4 / 8; i++)
+                out[i][r] = q[i];
         }
-        for (uint32_t i = 0; i < GROUP_I4 / 8; i++)
-            memcpy(words + (g * (GROUP_I4 / 8) + i) * w->n + o, q[i],
-                   n * sizeof **q);
+        for (uint32_t i = 0; i < SEAM_GROUP_I4 / 8; i++)
+            memcpy(words + (g * (SEAM_GROUP_I4 / 8) + i) * w->n + o, out[i],
+                   n * sizeof **out);
     }
 }
 
@@ -287,15 +148,16 @@ int seam_dense_make(struct seam_dense *d, const struct seam_tensor *t,
 {
     struct dense_work w = { .from = t,
                             .to = d,
+                            .how = seam_dense_group_pick(),
                             .n = (uint64_t)t->shape[0],
                             .k = (uint64_t)t->shape[1] };
     bool i4 = form == SEAM_DENSE_I4;
     uint64_t data, scale, zero, tasks = (w.n + ROWS - 1) / ROWS;
 
-    w.group = i4                    ? GROUP_I4
-              : w.k % GROUP_I8 == 0 ? GROUP_I8
-              : w.k % 64 == 0       ? 64
-                                    : 32;
+    w.group = i4                          ? SEAM_GROUP_I4
+              : w.k % SEAM_GROUP_MAX == 0 ? SEAM_GROUP_MAX
+              : w.k % 64 == 0             ? 64
+                                          : 32;
     data = i4 ? w.n * w.k / 2 : w.n * w.k;
     data = (data + 63) & ~(uint64_t)63;
     scale = w.k / w.group * w.n * (i4 ? sizeof(uint16_t) : sizeof(float));

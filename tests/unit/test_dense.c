@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/checkpoint/dense.h"
+#include "core/checkpoint/dense_group.h"
 #include "plugins/common/weights.h"
 
 static void backwards(void *ctx, uint32_t n, seam_task *fn, void *arg)
@@ -107,6 +108,73 @@ Test(dense, int4_stays_within_an_eighth)
             cr_expect_eq(t.dtype, SEAM_I4);
             cr_expect_eq(t.quant, SEAM_Q_GPTQ);
         }
+}
+
+enum { AWKWARD = 12 };
+
+/* Groups of every kind: the first are awkward, the others noise of any size. */
+static void group_of(uint32_t i, uint32_t *seed, float *x)
+{
+    static const float odd[AWKWARD] = {
+        0,     -0.0f, 1e-45f, 1e-38f, 3e38f,    -1.5f,
+        65504, -7e4f, 1e6f,   NAN,    INFINITY, -INFINITY,
+    };
+
+    for (uint32_t j = 0; j < SEAM_GROUP_I4; j++) {
+        x[j] = ldexpf(noise(seed), (int)(i % 41) - 30);
+        if (i < AWKWARD)
+            x[j] = odd[i];
+        else if (i < 2 * AWKWARD && j % 37 == i % 37)
+            x[j] = odd[i - AWKWARD];
+        else if (i % 5 == 0) /* halves, which round to even */
+            x[j] = rintf(x[j] * 4) / 2;
+    }
+}
+
+Test(dense, every_machine_makes_the_same_bits)
+{
+    const struct seam_dense_group *any = &seam_dense_group_any;
+    const struct seam_dense_group *fast = seam_dense_group_pick();
+    uint32_t seed = 11;
+
+    if (fast == any)
+        cr_skip_test("this machine has no AVX2");
+    for (uint32_t i = 0; i < 3000; i++) {
+        float x[SEAM_GROUP_I4], y[2][SEAM_GROUP_I4];
+        uint32_t w[2][SEAM_GROUP_I4 / 8], n = i % 3 ? 32 * (i % 3) : 128;
+        uint16_t h[SEAM_GROUP_I4];
+        int8_t q[2][SEAM_GROUP_I4];
+        float a, b;
+
+        group_of(i, &seed, x);
+        cr_expect_eq(any->nibbles(x, w[0]), fast->nibbles(x, w[1]),
+                     "group %u: scales of int4", i);
+        cr_expect_arr_eq(w[0], w[1], sizeof w[0], "group %u: int4", i);
+        a = any->bytes(x, n, q[0]);
+        b = fast->bytes(x, n, q[1]);
+        cr_expect_arr_eq(&a, &b, sizeof a, "group %u: %g, %g", i, (double)a,
+                         (double)b);
+        cr_expect_arr_eq(q[0], q[1], n, "group %u: int8", i);
+        for (uint32_t j = 0; j < SEAM_GROUP_I4; j++)
+            h[j] = (uint16_t)(i * SEAM_GROUP_I4 + j) & 0xfbff; /* no NaN */
+        any->widen(h, i % 2 ? SEAM_F16 : SEAM_BF16, n, y[0]);
+        fast->widen(h, i % 2 ? SEAM_F16 : SEAM_BF16, n, y[1]);
+        cr_expect_arr_eq(y[0], y[1], n * sizeof *y[0], "group %u: widened", i);
+    }
+}
+
+Test(dense, what_is_no_number_becomes_none)
+{
+    float x[SEAM_GROUP_I4];
+    uint32_t w[SEAM_GROUP_I4 / 8];
+    int8_t q[SEAM_GROUP_I4];
+
+    for (uint32_t j = 0; j < SEAM_GROUP_I4; j++)
+        x[j] = j == 5 ? NAN : 1;
+    cr_expect_eq(seam_dense_group_any.nibbles(x, w), 0);
+    cr_expect_eq(seam_dense_group_any.bytes(x, SEAM_GROUP_I4, q), 1.0f / 127);
+    cr_expect_eq(q[5], 0);
+    cr_expect_eq(q[6], 127);
 }
 
 Test(dense, a_layer_of_zeros_stays_one)
