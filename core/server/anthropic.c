@@ -372,7 +372,8 @@ static int convert_output(const json_t *v, json_t *chat,
     return 0;
 }
 
-static void convert_ignored(const json_t *body, struct seam_buf *ignored)
+static int convert_others(const json_t *body, json_t *chat,
+                          struct seam_buf *ignored, struct seam_api_error *e)
 {
     static const char *const known[] = {
         "model",          "messages", "max_tokens",  "system",
@@ -382,7 +383,7 @@ static void convert_ignored(const json_t *body, struct seam_buf *ignored)
         "output_format",  NULL
     };
 
-    seam_ignored_note(ignored, NULL, body, known);
+    return seam_request_carry(body, known, chat, ignored, e);
 }
 
 json_t *seam_anthropic_chat(const json_t *body, bool counting,
@@ -425,7 +426,8 @@ json_t *seam_anthropic_chat(const json_t *body, bool counting,
         rc = convert_output(config, chat, ignored, e);
         json_decref(config);
     }
-    convert_ignored(body, ignored);
+    if (!rc)
+        rc = convert_others(body, chat, ignored, e);
     if (rc) {
         json_decref(chat);
         return NULL;

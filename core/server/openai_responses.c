@@ -346,7 +346,8 @@ static void convert_listed(const json_t *body, struct seam_buf *ignored)
     }
 }
 
-static void convert_ignored(const json_t *body, struct seam_buf *ignored)
+static int convert_others(const json_t *body, json_t *chat,
+                          struct seam_buf *ignored, struct seam_api_error *e)
 {
     static const char *const known[] = { "model",
                                          "input",
@@ -371,8 +372,8 @@ static void convert_ignored(const json_t *body, struct seam_buf *ignored)
                                          "store",
                                          NULL };
 
-    seam_ignored_note(ignored, NULL, body, known);
     convert_listed(body, ignored);
+    return seam_request_carry(body, known, chat, ignored, e);
 }
 
 json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,
@@ -408,7 +409,8 @@ json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,
         rc = convert_input(value_at(body, "input"), messages, e);
     if (!rc && (v = value_at(body, "text")))
         rc = convert_text(v, chat, ignored, e);
-    convert_ignored(body, ignored);
+    if (!rc)
+        rc = convert_others(body, chat, ignored, e);
     if (rc) {
         json_decref(chat);
         return NULL;

@@ -836,6 +836,73 @@ static const struct field *request_field(enum seam_request_kind kind,
     return NULL;
 }
 
+/* ---- Requests of other APIs ---- */
+
+static bool request_is_in(const char *const *list, const char *name)
+{
+    while (*list && strcmp(*list, name))
+        list++;
+    return *list;
+}
+
+/* What a field says that asks for nothing but the one answer, without log
+ * probabilities, that the other APIs have. */
+static bool request_asks_nothing(const char *name, const json_t *v)
+{
+    if (!strcmp(name, "n") || !strcmp(name, "best_of"))
+        return json_is_number(v) && json_number_value(v) == 1;
+    if (!strcmp(name, "top_logprobs"))
+        return json_is_number(v) && json_number_value(v) == 0;
+    return !strcmp(name, "logprobs") && json_is_false(v);
+}
+
+int seam_request_carry(const json_t *body, const char *const *known,
+                       json_t *chat, struct seam_buf *ignored,
+                       struct seam_api_error *e)
+{
+    static const char *const same[] = { "seed",
+                                        "min_p",
+                                        "top_k",
+                                        "min_tokens",
+                                        "presence_penalty",
+                                        "frequency_penalty",
+                                        "repetition_penalty",
+                                        "repeat_penalty",
+                                        "logit_bias",
+                                        "stop",
+                                        "stop_token_ids",
+                                        "ignore_eos",
+                                        "include_stop_str_in_output",
+                                        "skip_special_tokens",
+                                        "thinking",
+                                        "enable_thinking",
+                                        "chat_template_kwargs",
+                                        "modalities",
+                                        NULL };
+    static const char *const needless[] = { "user", "stream_options", NULL };
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)body, key, v)
+    {
+        const struct field *f = request_field(SEAM_REQUEST_CHAT, key);
+
+        if (json_is_null(v) || request_is_in(known, key))
+            continue;
+        if (!f || request_is_in(needless, key))
+            seam_ignored_add(ignored, key);
+        else if (f->rule == RULE_FALSE || f->rule == RULE_REFUSE ||
+                 (request_is_in(same, key) && !json_object_get(chat, key)))
+            json_object_set(chat, key, v);
+        else if (!request_asks_nothing(key, v))
+            return seam_api_fail(e, 400, "unsupported_parameter", key,
+                                 "%s is not supported on this route", key);
+    }
+    return 0;
+}
+
+/* ---- All of them ---- */
+
 static int request_apply(struct parse *p, const struct field *f,
                          const json_t *v)
 {

@@ -100,6 +100,13 @@ int seam_request_adopt(struct seam_request *r, struct seam_converted *c,
                        const struct seam_request_limits *l,
                        struct seam_api_error *e);
 void seam_converted_release(struct seam_converted *c);
+/* What to do with the fields of another API's request that are not in known
+ * (NULL-terminated), its own: those of a chat that mean the same there are
+ * added to chat, those that would change the answer and cannot are refused, all
+ * others are noted in *ignored. */
+int seam_request_carry(const json_t *body, const char *const *known,
+                       json_t *chat, struct seam_buf *ignored,
+                       struct seam_api_error *e);
 void seam_request_release(struct seam_request *r);
 
 /* Text to a JSON object, within bounds on depth and on the memory that the

@@ -580,6 +580,101 @@ Test(fields, that_all_routes_share_mean_the_same)
     fixture_close(&f);
 }
 
+/* A field of chats that another API does not have is honoured where it means
+ * something there, and refused where it would change the answer. */
+Test(fields, of_chats_on_other_routes_are_honoured_or_refused)
+{
+    static const struct {
+        const char *more, *param; /* NULL: accepted                        */
+    } cases[] = {
+        { "\"n\":2", "n" },
+        { "\"n\":1", NULL },
+        { "\"n\":1.0,\"best_of\":1", NULL },
+        { "\"best_of\":2", "best_of" },
+        { "\"logprobs\":true", "logprobs" },
+        { "\"logprobs\":false,\"top_logprobs\":0", NULL },
+        { "\"top_logprobs\":2", "top_logprobs" },
+        { "\"seed\":\"x\"", "seed" },
+        { "\"min_p\":0.1,\"presence_penalty\":1,\"min_tokens\":1", NULL },
+        { "\"min_p\":2", "min_p" },
+        { "\"logit_bias\":{\"5\":101}", "logit_bias" },
+        { "\"logit_bias\":{\"5\":-100}", NULL },
+        { "\"stop_token_ids\":[99999]", "stop_token_ids" },
+        { "\"chat_template_kwargs\":{\"enable_thinking\":1}",
+          "chat_template_kwargs.enable_thinking" },
+        { "\"enable_thinking\":true", NULL },
+        { "\"response_format\":{\"type\":\"json_object\"}", "response_format" },
+        { "\"grammar\":\"root ::= \\\"a\\\"\"", "grammar" },
+        { "\"guided_json\":{}", "guided_json" },
+        { "\"echo\":true", "echo" },
+        { "\"echo\":false", NULL },
+        { "\"max_completion_tokens\":5", "max_completion_tokens" },
+        { "\"functions\":[{\"name\":\"a\"}]", "functions" },
+        { "\"add_generation_prompt\":false", "add_generation_prompt" },
+        { "\"separate_reasoning\":false", "separate_reasoning" },
+    };
+    static const char *const routes[][2] = {
+        { "/v1/messages", "{\"max_tokens\":9," HI },
+        { "/v1/responses", "{\"max_output_tokens\":9,\"input\":\"x\"" },
+    };
+    struct fixture f;
+
+    fixture_init(&f);
+    fixture_text(&f, "</think>ok\1");
+    fixture_bind(&f, NULL, 0, ",\"any_seed\":true");
+    fixture_start(&f);
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        const char *param = cases[i / 2].param, *text;
+        struct reply r;
+        char body[512], v[256];
+
+        snprintf(body, sizeof body, "%s,%s}", routes[i % 2][1],
+                 cases[i / 2].more);
+        client_post(f.url, routes[i % 2][0], body, &r);
+        cr_expect_eq(r.status, param ? 400 : 200, "%s: %s", body, r.body.p);
+        cr_expect_null(reply_header(&r, "X-Seam-Ignored", v, sizeof v), "%s",
+                       body);
+        text = json_string_value(reply_at(&r, "error", "message", NULL));
+        cr_expect(!param || (text && strstr(text, param)), "%s: %s", body,
+                  r.body.p);
+        reply_release(&r);
+    }
+    fixture_close(&f);
+}
+
+Test(fields, of_sampling_count_on_every_route)
+{
+    struct fixture f;
+    struct reply r;
+    unsigned seed;
+    char body[512];
+
+    fixture_init(&f);
+    fixture_text(&f, "</think>one\1");
+    seed = fixture_text(&f, "</think>two three\1");
+    fixture_bind(&f, NULL, 0, NULL);
+    fixture_start(&f);
+    snprintf(body, sizeof body,
+             "{\"input\":\"x\",\"seed\":%u,\"stop\":[\" th\"]}", seed);
+    client_post(f.url, "/v1/responses", body, &r);
+    cr_assert_eq(r.status, 200, "%s", r.body.p);
+    cr_expect_str_eq(json_string_value(reply_at(&r, "output", "0", "content",
+                                                "0", "text", NULL)),
+                     "two", "%s", r.body.p);
+    reply_release(&r);
+    snprintf(body, sizeof body,
+             "{\"max_tokens\":99," HI ",\"seed\":%u,\"stop\":[\" th\"]}", seed);
+    client_post(f.url, "/v1/messages", body, &r);
+    cr_assert_eq(r.status, 200, "%s", r.body.p);
+    cr_expect_str_eq(
+        json_string_value(reply_at(&r, "content", "0", "text", NULL)), "two",
+        "%s", r.body.p);
+    cr_expect_str_eq(json_string_value(reply_at(&r, "stop_reason", NULL)),
+                     "stop_sequence");
+    reply_release(&r);
+    fixture_close(&f);
+}
+
 /* A strict tool is one on every route: its calls conform. */
 Test(fields, of_messages_bind_as_those_of_chats_do)
 {
