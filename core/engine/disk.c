@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/num.h"
 #include "core/engine/disk_index.h"
+#include "core/loader/trust.h"
 
 /* Bytes of one run: what is read and summed for the sake of one page of it. */
 #define RUN_BYTES (UINT64_C(64) << 20)
@@ -1053,8 +1054,12 @@ static int disk_scan(struct seam_disk *d, struct seam_error *err)
     return rc;
 }
 
+/* What is read here goes into answers, so nobody else may write here; and what
+ * is planted all the same leads nowhere. */
 static int disk_open_dir(struct seam_disk *d, struct seam_error *err)
 {
+    int rc;
+
     if (mkdir(d->dir, 0700) && errno != EEXIST)
         return seam_fail_errno(err, SEAM_EDATA, errno,
                                "engine.prefix_dir: %s: cannot make it", d->dir);
@@ -1063,10 +1068,16 @@ static int disk_open_dir(struct seam_disk *d, struct seam_error *err)
     if (d->dirfd < 0)
         return seam_fail_errno(err, SEAM_EDATA, errno,
                                "engine.prefix_dir: %s: cannot open", d->dir);
-    d->lockfd = openat(d->dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    rc = seam_trust_folder("engine.prefix_dir", d->dir, d->dirfd, err);
+    if (rc)
+        return rc;
+    d->lockfd =
+        openat(d->dirfd, "lock",
+               O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (d->lockfd < 0)
         return seam_fail_errno(err, SEAM_EDATA, errno,
-                               "engine.prefix_dir: %s: cannot write", d->dir);
+                               "engine.prefix_dir: %s: cannot write lock",
+                               d->dir);
     if (flock(d->lockfd, LOCK_EX | LOCK_NB))
         return seam_fail(err, SEAM_ESTATE,
                          "engine.prefix_dir: %s: another process uses it",

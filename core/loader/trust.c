@@ -278,3 +278,14 @@ out:
     free(folder);
     return rc;
 }
+
+int seam_trust_folder(const char *name, const char *path, int fd,
+                      struct seam_error *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st))
+        return seam_fail_errno(err, SEAM_EDATA, errno, "%s: cannot stat %s",
+                               name, path);
+    return trust_check_file(name, path, &st, err);
+}

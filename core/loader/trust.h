@@ -1,4 +1,5 @@
-/* Where a plugin's file may be, and who may have put it there. */
+/* Where a plugin's file may be, and who may have put it there; the same of
+ * other folders whose content is believed. */
 #ifndef SEAM_LOADER_TRUST_H
 #define SEAM_LOADER_TRUST_H
 
@@ -25,5 +26,10 @@ int seam_place_find(const struct seam_places *places, const char *name,
 int seam_trust_open(const char *name, const char *path,
                     const struct seam_log *log, int *fd,
                     struct seam_error *err);
+
+/* Check of the open folder `fd` that nobody but root and the server's user can
+ * have put a file there.  name stands for it in messages. */
+int seam_trust_folder(const char *name, const char *path, int fd,
+                      struct seam_error *err);
 
 #endif

@@ -22,7 +22,7 @@ enum { N_RANDOM = 600, FLIP_EVERY = 1 };
 #endif
 
 struct rig {
-    char dir[32];
+    char dir[32], name[512];
     struct seam_disk_opts o;
     struct seam_disk *d;
     pthread_mutex_t lock;
@@ -318,6 +318,79 @@ Test(disk, says_why_a_folder_cannot_be_used)
 
     cr_expect_eq(seam_disk_open(&d, &o, &err), SEAM_EDATA);
     cr_expect_not_null(strstr(err.text, "/proc/none"), "%s", err.text);
+}
+
+/* The name of the only snapshot's state. */
+static void name_state(const struct rig *r, const char *path)
+{
+    if (strstr(path, ".state"))
+        snprintf(((struct rig *)r)->name, sizeof r->name, "%s", path);
+}
+
+Test(disk, follows_no_link_that_was_planted)
+{
+    static const char text[] = "somebody's own file";
+    char outside[64], lock[64], got[sizeof text + 1] = "";
+    struct seam_error err;
+    int32_t tok[LEN];
+    struct rig r;
+    int fd;
+
+    rig_new(&r, 1 << 20);
+    tokens(tok, 100);
+    snprintf(outside, sizeof outside, "%s-outside", r.dir);
+    snprintf(lock, sizeof lock, "%s/lock", r.dir);
+    /* To create a file through it. */
+    seam_disk_close(r.d);
+    cr_assert_eq(unlink(lock), 0);
+    cr_assert_eq(symlink(outside, lock), 0);
+    cr_expect_eq(seam_disk_open(&r.d, &r.o, &err), SEAM_EDATA);
+    cr_expect_not_null(strstr(err.text, "lock"), "%s", err.text);
+    cr_expect_eq(access(outside, F_OK), -1, "made through the link");
+    cr_assert_eq(unlink(lock), 0);
+    /* To read one, and to write over it. */
+    rig_open(&r);
+    cr_expect(put(&r, tok, 10));
+    seam_disk_close(r.d);
+    each_file(&r, name_state);
+    cr_assert_eq(unlink(r.name), 0);
+    fd = open(outside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, text, sizeof text), sizeof text);
+    cr_assert_eq(symlink(outside, r.name), 0);
+    rig_open(&r);
+    cr_expect_eq(find(&r, tok, 10), 0);
+    cr_expect(put(&r, tok, 10));
+    cr_expect_eq(stats(&r).n_written, 1);
+    cr_expect_eq(find(&r, tok, 10), 10);
+    cr_assert_eq(pread(fd, got, sizeof got, 0), sizeof text);
+    cr_expect_str_eq(got, text);
+    close(fd);
+    unlink(outside);
+    rig_free(&r);
+}
+
+Test(disk, is_in_no_folder_that_others_can_write)
+{
+    struct seam_error err;
+    struct rig r;
+
+    rig_new(&r, 1 << 20);
+    seam_disk_close(r.d);
+    cr_assert_eq(chmod(r.dir, 0707), 0);
+    cr_expect_eq(seam_disk_open(&r.d, &r.o, &err), SEAM_EDATA);
+    cr_expect_not_null(strstr(err.text, "engine.prefix_dir"), "%s", err.text);
+    cr_expect_not_null(strstr(err.text, "writable by everybody (mode 0707)"),
+                       "%s", err.text);
+    cr_assert_eq(chmod(r.dir, 0700), 0);
+    if (!chown(r.dir, 12345, (gid_t)-1)) { /* for root alone */
+        cr_expect_eq(seam_disk_open(&r.d, &r.o, &err), SEAM_EDATA);
+        cr_expect_not_null(strstr(err.text, "belongs to user 12345"), "%s",
+                           err.text);
+        cr_assert_eq(chown(r.dir, geteuid(), (gid_t)-1), 0);
+    }
+    rig_open(&r);
+    rig_free(&r);
 }
 
 Test(disk, gives_up_loads_that_nobody_wants)
