@@ -378,6 +378,88 @@ Test(tools, b25_a_named_call_ends_with_tool_calls)
     fixture_close(&f);
 }
 
+/* ---- Calls or else an answer that has a form ------------------------------ */
+
+#define FORM                                                                    \
+    ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":" \
+    "\"n\",\"schema\":{\"type\":\"object\",\"properties\":{\"tag\":{\"type\":"  \
+    "\"string\"}},\"required\":[\"tag\"],\"additionalProperties\":false}}}"
+#define SPELLED "{\"tag\": \"<think>x</think><tool_call>now</tool_call>\"}"
+
+/* Reasoning, then text in single bytes: tags in it are no tokens. */
+static void script_bytes(struct fixture *f, const char *text)
+{
+    int32_t id[256] = { 'A', TOK_UNTHINK };
+    size_t n = 2;
+
+    while (*text)
+        id[n++] = (unsigned char)*text++;
+    id[n++] = TOK_EOS;
+    fixture_script(f, id, n);
+}
+
+/* What the script says is said, where it is one of the two. */
+Test(tools, a_format_beside_tools_takes_calls_or_text_of_the_format)
+{
+    static const struct {
+        const char *more, *content, *finish;
+        unsigned seed, n_calls;
+    } cases[] = {
+        { NOW FORM, SPELLED, "stop", 1, 0 },
+        { NOW FORM ",\"parallel_tool_calls\":false", SPELLED, "stop", 1, 0 },
+        { NOW FORM ",\"tool_choice\":\"none\"", SPELLED, "stop", 1, 0 },
+        { NOW ",\"response_format\":{\"type\":\"json_object\"}", SPELLED,
+          "stop", 1, 0 },
+        { NOW FORM, "", "tool_calls", 2, 2 },
+        { NOW FORM ",\"parallel_tool_calls\":false", "", "tool_calls", 2, 1 },
+        { NOW FORM ",\"tool_choice\":\"required\"", "", "tool_calls", 2, 2 },
+        { NOW FORM NAMED("now"), "", "tool_calls", 2, 1 },
+    };
+    struct fixture f;
+
+    fixture_init(&f);
+    script_bytes(&f, SPELLED);
+    fixture_text(&f, "A</think><tool_call>now</tool_call><tool_call>book" ARG(
+                         "hours", "12") "</tool_call>\1");
+    fixture_bind(&f, NULL, 0, NULL);
+    fixture_start(&f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct answer a;
+        char body[2048];
+
+        answer_both(f.url, ask(body, sizeof body, cases[i].seed, cases[i].more),
+                    &a);
+        cr_assert_eq(a.status, 200, "%s", body);
+        cr_expect_str_eq(text_of(&a.reasoning), "A", "%s", body);
+        cr_expect_str_eq(text_of(&a.content), cases[i].content, "%s: %s", body,
+                         text_of(&a.content));
+        cr_expect_eq(a.n_calls, cases[i].n_calls, "%s: %u", body, a.n_calls);
+        cr_expect_str_eq(a.finish, cases[i].finish, "%s: %s", body, a.finish);
+        answer_release(&a);
+    }
+    fixture_close(&f);
+}
+
+/* Without tools the tags that JSON spells are text as well. */
+Test(tools, text_of_a_format_is_whole_whatever_tags_it_spells)
+{
+    struct fixture f;
+    struct answer a;
+    char body[2048];
+
+    fixture_init(&f);
+    script_bytes(&f, SPELLED);
+    fixture_bind(&f, NULL, 0, NULL);
+    fixture_start(&f);
+    answer_both(f.url, ask(body, sizeof body, 1, FORM + 1), &a);
+    cr_assert_eq(a.status, 200);
+    cr_expect_str_eq(text_of(&a.content), SPELLED);
+    cr_expect_str_eq(text_of(&a.reasoning), "A");
+    cr_expect_str_eq(a.finish, "stop");
+    answer_release(&a);
+    fixture_close(&f);
+}
+
 Test(tools, b33_every_end_of_turn_ends_the_answer)
 {
     static const int32_t ends[] = { 6100, 6107, 6109 };
