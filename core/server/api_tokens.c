@@ -34,25 +34,8 @@ static void tokens_ignored(struct seam_http *h, const struct seam_buf *names,
                            const char *const *known)
 {
     struct seam_buf rest = { 0 };
-    const char *p = names->p;
 
-    while (p && *p) {
-        size_t n = strcspn(p, ",");
-        char name[80];
-
-        if (n < sizeof name) {
-            const char *const *k = known;
-
-            memcpy(name, p, n);
-            name[n] = 0;
-            while (*k && strcmp(*k, name))
-                k++;
-            if (!*k)
-                seam_ignored_add(&rest, name);
-        }
-        p += n;
-        p += strspn(p, ", ");
-    }
+    seam_ignored_join(&rest, names, known);
     seam_answer_ignored(h, &rest);
     seam_buf_release(&rest);
 }

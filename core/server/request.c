@@ -85,42 +85,106 @@ json_t *seam_request_json(const char *text, size_t n, struct seam_spelling *s,
 
 /* ---- What has no effect -------------------------------------------------- */
 
-/* Is the name in "a, b, c"? */
-static bool ignored_has(const struct seam_buf *ignored, const char *field)
+/* More of them than this many bytes are summed up: what is listed has to fit
+ * into a line of the log, together with the request's id. */
+#define IGNORED_MAX  720
+#define IGNORED_NAME 72
+
+/* The next name of "a, b, c" from *p on, *n bytes; NULL: no more. */
+static const char *ignored_next(const char **p, size_t *n)
 {
-    size_t n = strlen(field);
-    const char *p = ignored->p;
+    const char *name = *p;
 
-    while (p && *p) {
-        size_t len = strcspn(p, ",");
+    if (!name || !*name)
+        return NULL;
+    *n = strcspn(name, ",");
+    *p = name + *n;
+    *p += strspn(*p, ", ");
+    return name;
+}
 
-        if (len == n && !memcmp(p, field, n))
+static bool ignored_has(const struct seam_buf *ignored, const char *name,
+                        size_t n)
+{
+    const char *p = ignored->p, *have;
+    size_t len;
+
+    while ((have = ignored_next(&p, &len)))
+        if (len == n && !memcmp(have, name, n))
             return true;
-        p += len;
-        p += strspn(p, ", ");
-    }
     return false;
+}
+
+/* Add a name that may stand in a header, once. */
+static void ignored_put(struct seam_buf *ignored, const char *name, size_t n)
+{
+    static const char others[] = "(others)";
+
+    if (ignored_has(ignored, name, n))
+        return;
+    if (ignored->n > IGNORED_MAX) {
+        name = others;
+        n = sizeof others - 1;
+        if (ignored_has(ignored, name, n))
+            return;
+    }
+    if (ignored->n)
+        seam_buf_str(ignored, ", ");
+    seam_buf_add(ignored, name, n);
+}
+
+/* "FIELD.key", or key when field is NULL: bytes that are not plain are written
+ * as in an address, a long name is cut. */
+static void ignored_name(struct seam_buf *ignored, const char *field,
+                         const char *key)
+{
+    char name[IGNORED_NAME + 8];
+    size_t n = 0;
+    const char *part[3] = { field ? field : "", field ? "." : "", key };
+
+    for (int i = 0; i < 3; i++)
+        for (const char *p = part[i]; *p && n <= IGNORED_NAME; p++) {
+            bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                         (*p >= '0' && *p <= '9') || strchr("_.-", *p);
+
+            n += (size_t)snprintf(name + n, sizeof name - n,
+                                  plain ? "%c" : "%%%02X", (unsigned char)*p);
+        }
+    if (n > IGNORED_NAME) {
+        n = IGNORED_NAME - 3;
+        memcpy(name + n, "...", 3);
+        n += 3;
+    }
+    if (n)
+        ignored_put(ignored, name, n);
+    else
+        ignored_put(ignored, "(empty)", 7);
 }
 
 void seam_ignored_add(struct seam_buf *ignored, const char *field)
 {
-    size_t n = strlen(field);
+    ignored_name(ignored, NULL, field);
+}
 
-    /* Names become a header: only plain ones are repeated. */
-    if (!n || n > 64 || ignored->n > 1024 ||
-        strspn(field, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                      "0123456789_.-") != n ||
-        ignored_has(ignored, field))
-        return;
-    if (ignored->n)
-        seam_buf_str(ignored, ", ");
-    seam_buf_str(ignored, field);
+void seam_ignored_join(struct seam_buf *ignored, const struct seam_buf *more,
+                       const char *const *but)
+{
+    const char *p = more->p, *name;
+    size_t n;
+
+    while ((name = ignored_next(&p, &n))) {
+        const char *const *k = but;
+
+        while (k && *k && (strlen(*k) != n || memcmp(*k, name, n) != 0))
+            k++;
+        if (!k || !*k)
+            ignored_put(ignored, name, n);
+    }
 }
 
 void seam_ignored_note(struct seam_buf *ignored, const char *field,
                        const json_t *body, const char *const *known)
 {
-    char path[96];
     const char *key;
     json_t *v;
 
@@ -130,11 +194,8 @@ void seam_ignored_note(struct seam_buf *ignored, const char *field,
 
         while (*k && strcmp(*k, key))
             k++;
-        if (*k || json_is_null(v) || strlen(key) > 64)
-            continue;
-        snprintf(path, sizeof path, "%s%s%s", field ? field : "",
-                 field ? "." : "", key);
-        seam_ignored_add(ignored, path);
+        if (!*k && !json_is_null(v))
+            ignored_name(ignored, field, key);
     }
 }
 
@@ -1039,9 +1100,7 @@ int seam_request_adopt(struct seam_request *r, struct seam_converted *c,
     if (!rc) {
         r->spelling = c->spelling;
         c->spelling = (struct seam_spelling){ 0 };
-        if (c->ignored.n && r->ignored.n)
-            seam_buf_str(&c->ignored, ", ");
-        seam_buf_add(&c->ignored, r->ignored.p, r->ignored.n);
+        seam_ignored_join(&c->ignored, &r->ignored, NULL);
         seam_buf_release(&r->ignored);
         r->ignored = c->ignored;
         c->ignored = (struct seam_buf){ 0 };

@@ -124,8 +124,14 @@ uint64_t seam_request_tenant(const char *name, size_t n);
 
 /* Note a field that has no effect. */
 void seam_request_ignore(struct seam_request *r, const char *field);
-/* The same in a list of such names. */
+/* The same in a list of such names, "a, b".  Each stands there once; bytes that
+ * a header cannot hold are written as %0A, long names end with "...", and so
+ * does a long list with "(others)". */
 void seam_ignored_add(struct seam_buf *ignored, const char *field);
+/* Add the names of another list, but not those in but (NULL-terminated), unless
+ * it is NULL. */
+void seam_ignored_join(struct seam_buf *ignored, const struct seam_buf *more,
+                       const char *const *but);
 /* Note all members of body that are not in known (NULL-terminated), with
  * "FIELD." before their names when field is not NULL. */
 void seam_ignored_note(struct seam_buf *ignored, const char *field,

@@ -474,9 +474,10 @@ Test(fields, without_effect_are_listed)
                 &r);
     cr_expect_eq(r.status, 200);
     cr_expect_str_eq(reply_header(&r, "X-Seam-Ignored", v, sizeof v),
-                     "temprature, store");
+                     "temprature, store, bad%0Aname");
     reply_release(&r);
-    fixture_wait_log(&f, "fields without effect: temprature, store");
+    fixture_wait_log(&f, "fields without effect: temprature, store, "
+                         "bad%0Aname");
     client_post(f.url, CHAT, ask(body, sizeof body, 1, NULL), &r);
     cr_expect_null(reply_header(&r, "X-Seam-Ignored", v, sizeof v));
     reply_release(&r);
@@ -513,7 +514,7 @@ Test(fields, without_effect_are_listed_wherever_they_stand)
           "tools.defer_loading, output_config.x" },
         { "/v1/responses",
           "{\"input\":\"x\",\"text\":{\"verbosity\":\"low\"},\"reasoning\":{"
-          "\"summary\":\"auto\"},\"store\":false}",
+          "\"summary\":\"auto\"},\"store\":true}",
           "text.verbosity, store, reasoning.summary" },
         { "/v1/responses",
           "{\"input\":\"x\",\"text\":{\"format\":{\"type\":"
@@ -540,6 +541,52 @@ Test(fields, without_effect_are_listed_wherever_they_stand)
         else
             cr_expect_null(found, "%s: %s", cases[i].body, found);
         reply_release(&r);
+    }
+    fixture_close(&f);
+}
+
+/* None vanishes without a trace: what cannot be spelled out is hinted at, in
+ * the answer and in the log. */
+Test(fields, without_effect_are_hinted_at_when_they_are_long_or_many)
+{
+    static const char *const routes[][2] = {
+        { CHAT, "{" HI },
+        { "/v1/responses", "{\"input\":\"x\"" },
+        { "/tokenize", "{" HI },
+    };
+    struct fixture f;
+
+    fixture_init(&f);
+    fixture_text(&f, "</think>ok\1");
+    fixture_bind(&f, NULL, 0, ",\"any_seed\":true");
+    fixture_start(&f);
+    for (int i = 0; i < 3; i++) {
+        struct seam_buf body = { 0 };
+        char v[2048];
+        struct reply r;
+        const char *found;
+
+        seam_buf_fmt(&body, "%s,\"two words, caf\xc3\xa9\":1,\"\":1,\"%0*d\":1",
+                     routes[i][1], 100, 0);
+        for (int k = 0; k < 300; k++)
+            seam_buf_fmt(&body, ",\"field_%d\":1", k);
+        seam_buf_str(&body, "}");
+        client_post(f.url, routes[i][0], body.p, &r);
+        cr_expect_eq(r.status, 200, "%s", r.body.p);
+        found = reply_header(&r, "X-Seam-Ignored", v, sizeof v);
+        cr_assert_not_null(found);
+        cr_expect_eq(
+            strncmp(v, "two%20words%2C%20caf%C3%A9, (empty), 0000", 41), 0,
+            "%s", v);
+        cr_expect_not_null(strstr(v, "000..., field_0, field_1, "), "%s", v);
+        cr_expect_null(strstr(v, "field_299"), "%s", v);
+        cr_expect(strlen(v) > 10 && !strcmp(v + strlen(v) - 10, ", (others)"),
+                  "%s", v);
+        seam_buf_clear(&body);
+        seam_buf_fmt(&body, ": fields without effect: %s", v);
+        fixture_wait_log(&f, body.p);
+        reply_release(&r);
+        seam_buf_release(&body);
     }
     fixture_close(&f);
 }
