@@ -154,7 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     c = (struct pcase){
         .tools = p[0] & 2 ? NULL : tools,
         .tail = p[0] & 4 ? "<|assistant|></think>" : "<|assistant|><think>",
-        .flags = p[0] >> 3 & 3,
+        .flags = (p[0] >> 3 & 3u) | (p[0] & 64 ? SEAM_PARSE_FORM : 0u),
         .end = p[0] & 32 ? SEAM_END_CUT : SEAM_END_STOP,
     };
     seed = p[1] * 2654435761u + 1;

@@ -111,7 +111,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     for (size_t i = 0; i < n; i++)
         seed = seed * 31 + data[i];
-    if (data[0] == 'T') {
+    if (data[0] == 'T' || data[0] == 'U') {
+        /* As calls are: compact, but for what stands in their place. */
+        import.spaced = data[0] == 'U';
+        opts.flags = import.spaced ? SEAM_GRAMMAR_COMPACT : 0;
         rc = seam_grammar_text(&g, r->v, text, n - 1, "fuzz", &import, 1, &opts,
                                &err);
     } else {
@@ -127,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (rc)
         assert(err.text[0] && !g);
     else
-        walk(r, g, seed, data[0] != 'T');
+        walk(r, g, seed, data[0] != 'T' && data[0] != 'U');
     seam_grammar_unref(g);
     return 0;
 }
