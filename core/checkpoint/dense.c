@@ -1,5 +1,7 @@
 #include "core/checkpoint/dense.h"
 #include "core/checkpoint/dense_group.h"
+#include "core/checkpoint/impl.h"
+#include "core/checkpoint/inventory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +60,83 @@ enum seam_dense_form seam_dense_form_of(const char *name, int64_t n_out,
     if (form == SEAM_DENSE_I8 && (n_in % 32 || n_out < 1))
         form = SEAM_DENSE_STORED;
     return form;
+}
+
+bool seam_dense_form_read(const char *name, enum seam_dense_form *form)
+{
+    static const char *const all[] = { "bf16", "int8", "int4" };
+
+    for (uint32_t i = 0; i < 3; i++)
+        if (!strcmp(name, all[i])) {
+            *form = (enum seam_dense_form)i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- How much ------------------------------------------------------------ */
+
+/* The parts of a quantised matrix, each a multiple of 64 bytes but the last. */
+struct dense_size {
+    uint32_t group;
+    uint64_t data, scale, zero;
+};
+
+static struct dense_size dense_size(uint64_t n, uint64_t k, bool i4)
+{
+    struct dense_size s;
+
+    s.group = i4                        ? SEAM_GROUP_I4
+              : k % SEAM_GROUP_MAX == 0 ? SEAM_GROUP_MAX
+              : k % 64 == 0             ? 64
+                                        : 32;
+    s.data = i4 ? n * k / 2 : n * k;
+    s.data = (s.data + 63) & ~(uint64_t)63;
+    s.scale = k / s.group * n * (i4 ? sizeof(uint16_t) : sizeof(float));
+    s.scale = (s.scale + 63) & ~(uint64_t)63;
+    s.zero = i4 ? k / s.group * (n / 8) * sizeof(uint32_t) : 0;
+    return s;
+}
+
+struct dense_sum {
+    const struct seam_model_config *m;
+    enum seam_dense_form most;
+    struct seam_checkpoint_dense *out;
+};
+
+static void dense_count(void *ctx, const struct seam_st_tensor *t)
+{
+    struct dense_sum *y = ctx;
+    enum seam_part part = seam_part_of(y->m, t->name);
+    size_t n = strlen(t->name), end = sizeof ".weight" - 1;
+    char name[256];
+    enum seam_dense_form form;
+    struct dense_size s;
+
+    if (part == SEAM_PART_MTP || part == SEAM_PART_VISION ||
+        part == SEAM_PART_OTHER || t->rank != 2 || !seam_is_float(t->dtype) ||
+        n >= sizeof name || !dense_ends(t->name, ".weight"))
+        return;
+    memcpy(name, t->name, n - end);
+    name[n - end] = '\0';
+    form = seam_dense_form_of(name, t->shape[0], t->shape[1], y->most);
+    if (!form)
+        return;
+    s = dense_size((uint64_t)t->shape[0], (uint64_t)t->shape[1],
+                   form == SEAM_DENSE_I4);
+    y->out->n_i8 += form == SEAM_DENSE_I8;
+    y->out->n_i4 += form == SEAM_DENSE_I4;
+    y->out->stored_bytes += t->bytes;
+    y->out->bytes += s.data + s.scale + s.zero;
+}
+
+void seam_dense_plan(const struct seam_checkpoint *c, enum seam_dense_form most,
+                     struct seam_checkpoint_dense *out)
+{
+    struct dense_sum y = { seam_checkpoint_config(c), most, out };
+
+    *out = (struct seam_checkpoint_dense){ 0 };
+    seam_checkpoint_each(c, dense_count, &y);
 }
 
 /* ---- How ----------------------------------------------------------------- */
@@ -152,24 +231,18 @@ int seam_dense_make(struct seam_dense *d, const struct seam_tensor *t,
                             .n = (uint64_t)t->shape[0],
                             .k = (uint64_t)t->shape[1] };
     bool i4 = form == SEAM_DENSE_I4;
-    uint64_t data, scale, zero, tasks = (w.n + ROWS - 1) / ROWS;
+    struct dense_size s = dense_size(w.n, w.k, i4);
+    uint64_t tasks = (w.n + ROWS - 1) / ROWS;
 
-    w.group = i4                          ? SEAM_GROUP_I4
-              : w.k % SEAM_GROUP_MAX == 0 ? SEAM_GROUP_MAX
-              : w.k % 64 == 0             ? 64
-                                          : 32;
-    data = i4 ? w.n * w.k / 2 : w.n * w.k;
-    data = (data + 63) & ~(uint64_t)63;
-    scale = w.k / w.group * w.n * (i4 ? sizeof(uint16_t) : sizeof(float));
-    scale = (scale + 63) & ~(uint64_t)63;
-    zero = i4 ? w.k / w.group * (w.n / 8) * sizeof(uint32_t) : 0;
-    d->bytes = data + scale + zero;
+    w.group = s.group;
+    d->bytes = s.data + s.scale + s.zero;
     d->p = dense_memory(d->bytes);
     if (!d->p)
         return seam_fail(err, SEAM_ENOMEM,
                          "out of memory for %llu bytes of quantised weights",
                          (unsigned long long)d->bytes);
-    memset(d->p + data + scale, 0x77, zero); /* 8, stored less one            */
+    memset(d->p + s.data + s.scale, 0x77,
+           s.zero); /* 8, stored less one            */
     d->t = (struct seam_tensor){
         .data = d->p,
         .bytes = i4 ? w.n * w.k / 2 : w.n * w.k,
@@ -182,8 +255,8 @@ int seam_dense_make(struct seam_dense *d, const struct seam_tensor *t,
         .scale_dtype = i4 ? SEAM_F16 : SEAM_F32,
         .group_rows = 1,
         .group_cols = w.group,
-        .scale = d->p + data,
-        .zero = i4 ? d->p + data + scale : NULL,
+        .scale = d->p + s.data,
+        .zero = i4 ? d->p + s.data + s.scale : NULL,
     };
     parallel(ctx, (uint32_t)tasks, dense_task, &w);
     return 0;

@@ -3,7 +3,7 @@
 #ifndef SEAM_CHECKPOINT_DENSE_H
 #define SEAM_CHECKPOINT_DENSE_H
 
-#include "core/checkpoint/impl.h"
+#include "core/checkpoint/checkpoint.h"
 
 enum seam_dense_form { SEAM_DENSE_STORED, SEAM_DENSE_I8, SEAM_DENSE_I4 };
 
@@ -14,6 +14,14 @@ enum seam_dense_form { SEAM_DENSE_STORED, SEAM_DENSE_I8, SEAM_DENSE_I4 };
 enum seam_dense_form seam_dense_form_of(const char *name, int64_t n_out,
                                         int64_t n_in,
                                         enum seam_dense_form most);
+
+/* bf16, int8 or int4, as weights.dense has it. */
+bool seam_dense_form_read(const char *name, enum seam_dense_form *form);
+
+/* What quantising would make of a checkpoint: of every layer that a plugin asks
+ * for, which the MTP block's are not.  ns is 0. */
+void seam_dense_plan(const struct seam_checkpoint *c, enum seam_dense_form most,
+                     struct seam_checkpoint_dense *out);
 
 /* A quantised matrix: data, then scales, then zero points in one piece. */
 struct seam_dense {

@@ -148,6 +148,31 @@ static uint64_t inspect_tensors(const struct tally *y, struct seam_buf *out)
     return weights;
 }
 
+/* ---- weights.dense ------------------------------------------------------- */
+
+/* Bytes that the model reads with each form.  What is made replaces what is
+ * stored: that stays in the file, and nothing reads it after loading. */
+static void inspect_dense(const struct seam_checkpoint *c, uint64_t weights,
+                          uint64_t in_use[3], struct seam_buf *out)
+{
+    static const char *const name[] = { "bf16", "int8", "int4" };
+
+    seam_buf_fmt(out, "\n%-16s%8s%8s%18s%18s%18s\n", "weights.dense", "to int8",
+                 "to int4", "made in memory", "of stored bytes",
+                 "weights in use");
+    for (uint32_t f = 0; f < 3; f++) {
+        struct seam_checkpoint_dense d;
+
+        seam_dense_plan(c, (enum seam_dense_form)f, &d);
+        in_use[f] = weights - d.stored_bytes + d.bytes;
+        seam_buf_fmt(out,
+                     "%-16s%8" PRIu64 "%8" PRIu64 "%18" PRIu64 "%18" PRIu64
+                     "%18" PRIu64 "\n",
+                     name[f], d.n_i8, d.n_i4, d.bytes, d.stored_bytes,
+                     in_use[f]);
+    }
+}
+
 /* ---- Memory ------------------------------------------------------------- */
 
 static void inspect_line(struct seam_buf *out, const char *what,
@@ -234,19 +259,21 @@ static void inspect_fit(const struct seam_model_config *m,
 }
 
 void seam_inspect(const struct seam_checkpoint *c, uint64_t budget,
-                  struct seam_buf *out)
+                  enum seam_dense_form form, struct seam_buf *out)
 {
     const struct seam_model_config *m = seam_checkpoint_config(c);
     struct tally tally = { .m = m };
     struct seam_checkpoint_stats s;
     struct seam_plan p[N_COLUMNS];
-    uint64_t weights;
+    uint64_t weights, in_use[3];
     char a[24], b[24];
 
     seam_checkpoint_stats(c, &s);
     inspect_model(c, &s, out);
     seam_checkpoint_each(c, inspect_count, &tally);
     weights = inspect_tensors(&tally, out);
+    inspect_dense(c, weights, in_use, out);
+    weights = in_use[form];
     for (size_t i = 0; i < N_COLUMNS; i++)
         p[i] = seam_plan_of(m, COLUMNS[i].latent, COLUMNS[i].index,
                             COLUMNS[i].conv, COLUMNS[i].state);

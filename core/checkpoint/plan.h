@@ -5,7 +5,7 @@
 #define SEAM_CHECKPOINT_PLAN_H
 
 #include "core/base/buf.h"
-#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/dense.h"
 
 /* Bytes for one choice of dtypes: of the latents and of the pooled index keys,
  * where 8 bits mean an F32 scale more for each record; of ring and convolution
@@ -22,10 +22,11 @@ struct seam_plan seam_plan_of(const struct seam_model_config *m,
                               uint16_t latent_dtype, uint16_t index_dtype,
                               uint16_t conv_dtype, uint16_t state_dtype);
 
-/* The report of `seam inspect DIR [--budget BYTES]`: architecture, tensors and
- * bytes per component and dtype, the plan by dtype, and for the budget how many
- * sequences of how many tokens fit. */
+/* The report of `seam inspect DIR [--budget BYTES] [--dense FORM]`:
+ * architecture, tensors and bytes per component and dtype, what each value of
+ * weights.dense makes of them, the plan by dtype, and for the budget how many
+ * sequences of how many tokens fit beside the weights in the given form. */
 void seam_inspect(const struct seam_checkpoint *c, uint64_t budget,
-                  struct seam_buf *out);
+                  enum seam_dense_form form, struct seam_buf *out);
 
 #endif

@@ -376,9 +376,10 @@ static int weight_name(const struct seam_checkpoint *c, const char *name,
 void seam_checkpoint_quantise(struct seam_checkpoint *c, const char *form,
                               seam_parallel *parallel, void *ctx)
 {
-    c->dense_form = !strcmp(form, "int8")   ? SEAM_DENSE_I8
-                    : !strcmp(form, "int4") ? SEAM_DENSE_I4
-                                            : SEAM_DENSE_STORED;
+    enum seam_dense_form f = SEAM_DENSE_STORED;
+
+    seam_dense_form_read(form, &f);
+    c->dense_form = f;
     c->parallel = parallel;
     c->parallel_ctx = ctx;
 }

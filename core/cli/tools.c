@@ -41,6 +41,7 @@ int seam_cli_inspect(int argc, char **argv)
     struct seam_buf text = { 0 };
     struct seam_error err;
     const char *dir = NULL;
+    enum seam_dense_form form = SEAM_DENSE_STORED;
     uint64_t budget = 64ull * GIB;
 
     for (int i = 0; i < argc; i++) {
@@ -49,6 +50,11 @@ int seam_cli_inspect(int argc, char **argv)
                 return seam_cli_usage("inspect",
                                       "--budget needs bytes, such "
                                       "as 64GiB, not",
+                                      i < argc ? argv[i] : "");
+        } else if (!strcmp(argv[i], "--dense")) {
+            if (i + 1 == argc || !seam_dense_form_read(argv[++i], &form))
+                return seam_cli_usage("inspect",
+                                      "--dense needs bf16, int8 or int4, not",
                                       i < argc ? argv[i] : "");
         } else if (argv[i][0] == '-' || dir) {
             return seam_cli_usage("inspect", "unexpected argument", argv[i]);
@@ -61,7 +67,7 @@ int seam_cli_inspect(int argc, char **argv)
                               "");
     if (seam_checkpoint_open(&c, dir, &log, NULL, NULL, &err))
         return seam_cli_fail(&err);
-    seam_inspect(c, budget, &text);
+    seam_inspect(c, budget, form, &text);
     if (text.p)
         fputs(text.p, stdout);
     seam_buf_release(&text);

@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     t0 = seam_now_ns();
     rc = seam_checkpoint_open(&c, dir, NULL, NULL, NULL, &err);
     if (!rc)
-        seam_inspect(c, 0, &report);
+        seam_inspect(c, 0, SEAM_DENSE_STORED, &report);
     cpu = cpu_seconds() - cpu;
     t0 = seam_now_ns() - t0;
     if (argc < 2)

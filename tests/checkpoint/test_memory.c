@@ -166,7 +166,7 @@ Test(checkpoint_memory, weights_and_files_survive_running_out)
         bool failed;
 
         countdown = n;
-        seam_inspect(c, 1 << 30, &b);
+        seam_inspect(c, 1 << 30, SEAM_DENSE_I4, &b);
         countdown = -1;
         failed = b.failed;
         seam_buf_release(&b);

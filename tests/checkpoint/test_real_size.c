@@ -114,7 +114,7 @@ Test(real_size, opens_and_plans_the_released_checkpoint)
     cr_expect_eq(p.per_token, 11968);
     cr_expect_eq(p.per_seq, 147642368);
     cr_expect_eq(p.per_token_mtp, 13056);
-    seam_inspect(c, 0, &report);
+    seam_inspect(c, 0, SEAM_DENSE_STORED, &report);
     cr_expect_not(report.failed);
     expect_lines(report.p);
 

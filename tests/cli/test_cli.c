@@ -63,6 +63,12 @@ Test(cli, inspect_prints_the_plan)
 {
     says(ARGS("inspect", SEAM_TEST_SOURCE_DIR "/models/nano/w4a16"), NULL, 0,
          "1108 indexed in 2 files", NULL);
+    says(ARGS("inspect", SEAM_TEST_SOURCE_DIR "/models/nano/w4a16", "--dense",
+              "int8"),
+         NULL, 0, "weights.dense", NULL);
+    says(ARGS("inspect", SEAM_TEST_SOURCE_DIR "/models/nano/w4a16", "--dense",
+              "int2"),
+         NULL, 2, NULL, "--dense needs bf16, int8 or int4, not");
     says(ARGS("inspect", "/nonexistent"), NULL, 1, NULL, "/nonexistent");
     says(ARGS("inspect", SEAM_TEST_SOURCE_DIR "/models/nano/bf16", "--budget",
               "1GiB"),

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/checkpoint/inventory.h"
 #include "core/checkpoint/plan.h"
 
 /* The released model: 45 layers, every fourth with sparse attention. */
@@ -64,20 +65,33 @@ Test(plan, follows_the_dtypes)
     cr_expect_eq(p.ring_per_seq, 2 * 22528);
 }
 
-static char *report(const char *dir, uint64_t budget)
+static struct seam_checkpoint *opened(const char *dir)
 {
     struct seam_checkpoint *c = NULL;
-    struct seam_buf b = { 0 };
     struct seam_error err;
     char path[512];
 
     snprintf(path, sizeof path, SEAM_TEST_SOURCE_DIR "/%s", dir);
     cr_assert_eq(seam_checkpoint_open(&c, path, NULL, NULL, NULL, &err), 0,
                  "%s", err.text);
-    seam_inspect(c, budget, &b);
+    return c;
+}
+
+static char *report_with(const char *dir, uint64_t budget,
+                         enum seam_dense_form form)
+{
+    struct seam_checkpoint *c = opened(dir);
+    struct seam_buf b = { 0 };
+
+    seam_inspect(c, budget, form, &b);
     seam_checkpoint_close(c);
     cr_assert_not(b.failed);
     return b.p;
+}
+
+static char *report(const char *dir, uint64_t budget)
+{
+    return report_with(dir, budget, SEAM_DENSE_STORED);
 }
 
 static void expect_lines(char *text, const char *const *lines)
@@ -139,4 +153,73 @@ Test(inspect, says_that_the_mtp_block_is_missing)
                                          NULL };
 
     expect_lines(report("tests/golden/tiny-bf16", 0), lines);
+}
+
+static void one_by_one(void *ctx, uint32_t n, seam_task *fn, void *arg)
+{
+    (void)ctx;
+    for (uint32_t i = 0; i < n; i++)
+        fn(arg, i, 0);
+}
+
+static int ask_for(void *ctx, const struct seam_expected *e)
+{
+    struct seam_tensor t;
+    struct seam_error err;
+
+    if (e->cls == SEAM_CLASS_LINEAR)
+        cr_expect_eq(seam_checkpoint_weight(ctx, e->name, &t, &err), 0, "%s",
+                     err.text);
+    return 0;
+}
+
+Test(inspect, plans_what_weights_dense_makes)
+{
+    static const char *const dir[] = { "models/nano/w4a16",
+                                       "tests/golden/tiny-bf16" };
+    static const char *const name[] = { "bf16", "int8", "int4" };
+
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t f = 0; f < 3; f++) {
+            struct seam_checkpoint *c = opened(dir[i]);
+            const struct seam_model_config *m = seam_checkpoint_config(c);
+            struct seam_checkpoint_dense plan, made;
+
+            seam_dense_plan(c, (enum seam_dense_form)f, &plan);
+            seam_checkpoint_quantise(c, name[f], one_by_one, NULL);
+            seam_inventory(m, 0, m->n_layers, true, ask_for, c);
+            seam_checkpoint_dense(c, &made);
+            cr_expect_eq(plan.bytes, made.bytes, "%s %s: %llu, made %llu",
+                         dir[i], name[f], (unsigned long long)plan.bytes,
+                         (unsigned long long)made.bytes);
+            cr_expect_eq(plan.stored_bytes, made.stored_bytes);
+            cr_expect_eq(plan.n_i8, made.n_i8);
+            cr_expect_eq(plan.n_i4, made.n_i4);
+            cr_expect_eq(plan.bytes > 0, f > 0);
+            seam_checkpoint_close(c);
+        }
+}
+
+Test(inspect, fits_a_budget_beside_quantised_weights)
+{
+    struct seam_checkpoint *c = opened("models/nano/w4a16");
+    struct seam_checkpoint_dense d;
+    char line[3][128];
+    const char *lines[4] = { line[0], line[1], line[2], NULL };
+    uint64_t in_use;
+
+    seam_dense_plan(c, SEAM_DENSE_I4, &d);
+    seam_checkpoint_close(c);
+    in_use = 21612192 - d.stored_bytes + d.bytes;
+    snprintf(line[0], sizeof line[0], "int4%20llu%8llu%18llu%18llu%18llu\n",
+             (unsigned long long)d.n_i8, (unsigned long long)d.n_i4,
+             (unsigned long long)d.bytes, (unsigned long long)d.stored_bytes,
+             (unsigned long long)in_use);
+    snprintf(line[1], sizeof line[1], "leaves 1000000 ");
+    /* and as it is stored, which the budget is not about */
+    snprintf(line[2], sizeof line[2], "bf16%20d%8d%18d%18d%18d\n", 0, 0, 0, 0,
+             21612192);
+    expect_lines(
+        report_with("models/nano/w4a16", in_use + 1000000, SEAM_DENSE_I4),
+        lines);
 }
