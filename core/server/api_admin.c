@@ -129,6 +129,22 @@ static json_t *admin_entries(struct seam_engine *e)
     return all;
 }
 
+/* null stands for absent, in the body and in its entries. */
+static void admin_drop_nulls(json_t *body, int depth)
+{
+    const char *key;
+    json_t *v;
+    void *next;
+
+    json_object_foreach_safe(body, next, key, v)
+    {
+        if (json_is_null(v))
+            json_object_del(body, key);
+        else if (depth && strcmp(key, "config") != 0)
+            admin_drop_nulls(v, depth - 1);
+    }
+}
+
 /* Move the wanted entries from the body into all, as a configuration has them:
  * what else the body holds is left in it. */
 static int admin_take(json_t *body, json_t *all, bool role[SEAM_N_ROLES],
@@ -187,7 +203,7 @@ static int admin_options(json_t *body, struct seam_swap_opts *o,
     const json_t *layout = json_object_get(body, "on_layout_change");
     const json_t *timeout = json_object_get(body, "timeout_ms");
     const char *s = json_string_value(layout);
-    json_int_t ms = timeout ? json_integer_value(timeout) : TIMEOUT_PRESET_MS;
+    int64_t ms = TIMEOUT_PRESET_MS;
 
     o->on_layout_change = SEAM_SWAP_REPLAY;
     if (s && !strcmp(s, "drain"))
@@ -195,10 +211,9 @@ static int admin_options(json_t *body, struct seam_swap_opts *o,
     else if (layout && (!s || strcmp(s, "replay") != 0))
         return seam_api_invalid(e, "on_layout_change",
                                 "on_layout_change must be replay or drain");
-    if ((timeout && !json_is_integer(timeout)) || ms < 1 || ms > TIMEOUT_MAX_MS)
-        return seam_api_invalid(e, "timeout_ms",
-                                "timeout_ms must be an integer from 1 to %d",
-                                TIMEOUT_MAX_MS);
+    if (timeout &&
+        seam_request_int(timeout, "timeout_ms", 1, TIMEOUT_MAX_MS, &ms, e))
+        return -1;
     o->timeout_ms = ms;
     json_object_del(body, "on_layout_change");
     json_object_del(body, "timeout_ms");
@@ -267,8 +282,10 @@ static int admin_swap(struct seam_http *h, json_t *body,
     struct seam_swap_opts o = { 0 };
     json_t *all = admin_entries(engine);
     struct seam_error err = { 0 };
-    int rc = admin_take(body, all, o.role, e);
+    int rc;
 
+    admin_drop_nulls(body, 2);
+    rc = admin_take(body, all, o.role, e);
     if (!rc)
         rc = admin_options(body, &o, e);
     if (!rc)

@@ -108,11 +108,11 @@ static int text_ids(struct seam_http *h, const json_t *body,
     uint32_t max = seam_chat_count_max(engine);
     int rc;
 
-    if (!v) {
+    if (!v || json_is_null(v)) {
         v = json_object_get(body, "content");
         name = "content";
     }
-    if (!v)
+    if (!v || json_is_null(v))
         return seam_api_fail(e, 400, "missing_required_parameter", "prompt",
                              "prompt, content or messages is missing");
     if (!json_is_string(v))
@@ -184,6 +184,13 @@ static void ids_write(struct seam_http *h, const json_t *body,
     seam_buf_release(&text);
 }
 
+static bool has_messages(const json_t *body)
+{
+    const json_t *v = json_object_get(body, "messages");
+
+    return v && !json_is_null(v);
+}
+
 void seam_api_tokenize(struct seam_http *h)
 {
     struct seam_api_error e;
@@ -194,9 +201,8 @@ void seam_api_tokenize(struct seam_http *h)
     int rc = body ? flags_check(body, &e) : -1;
 
     if (!rc)
-        rc = json_object_get(body, "messages")
-                 ? messages_render(h, NULL, &ids, &e)
-                 : text_ids(h, body, &ids, &e);
+        rc = has_messages(body) ? messages_render(h, NULL, &ids, &e)
+                                : text_ids(h, body, &ids, &e);
     if (!rc) {
         ids_write(h, body, &ids, &out);
         if (out.failed)

@@ -215,8 +215,8 @@ static int request_bool(const json_t *v, const char *name, bool *out,
     return 0;
 }
 
-static int request_int(const json_t *v, const char *name, int64_t lo,
-                       int64_t hi, int64_t *out, struct seam_api_error *e)
+int seam_request_int(const json_t *v, const char *name, int64_t lo, int64_t hi,
+                     int64_t *out, struct seam_api_error *e)
 {
     int64_t i;
 
@@ -270,7 +270,7 @@ static int field_max_tokens(struct parse *p, const char *name, const json_t *v)
 {
     int64_t n = 0;
 
-    if (request_int(v, name, -1, INT32_MAX, &n, p->e))
+    if (seam_request_int(v, name, -1, INT32_MAX, &n, p->e))
         return -1;
     if (n == -1) /* how some clients say "no limit" */
         return 0;
@@ -301,7 +301,7 @@ static int field_min_p(struct parse *p, const char *name, const json_t *v)
 
 static int field_top_k(struct parse *p, const char *name, const json_t *v)
 {
-    if (request_int(v, name, -1, INT32_MAX, &p->r->top_k, p->e))
+    if (seam_request_int(v, name, -1, INT32_MAX, &p->r->top_k, p->e))
         return -1;
     if (p->r->top_k < 0)
         p->r->top_k = 0;
@@ -327,7 +327,7 @@ static int field_n(struct parse *p, const char *name, const json_t *v)
 {
     int64_t n = 0;
 
-    if (request_int(v, name, 1, p->l->max_n, &n, p->e))
+    if (seam_request_int(v, name, 1, p->l->max_n, &n, p->e))
         return -1;
     p->r->n = (uint32_t)n;
     return 0;
@@ -335,7 +335,7 @@ static int field_n(struct parse *p, const char *name, const json_t *v)
 
 static int field_seed(struct parse *p, const char *name, const json_t *v)
 {
-    if (request_int(v, name, INT64_MIN, INT64_MAX, &p->r->seed, p->e))
+    if (seam_request_int(v, name, INT64_MIN, INT64_MAX, &p->r->seed, p->e))
         return -1;
     p->r->has_seed = true;
     return 0;
@@ -345,7 +345,7 @@ static int field_min_tokens(struct parse *p, const char *name, const json_t *v)
 {
     int64_t n = 0;
 
-    if (request_int(v, name, 0, INT32_MAX, &n, p->e))
+    if (seam_request_int(v, name, 0, INT32_MAX, &n, p->e))
         return -1;
     p->r->min_tokens = (uint32_t)n;
     return 0;
@@ -402,7 +402,8 @@ static int field_stop_ids(struct parse *p, const char *name, const json_t *v)
     {
         int64_t id = 0;
 
-        if (request_int(item, name, 0, (int64_t)p->l->vocab - 1, &id, p->e))
+        if (seam_request_int(item, name, 0, (int64_t)p->l->vocab - 1, &id,
+                             p->e))
             return -1;
         r->stop_id[r->n_stop_id++] = (int32_t)id;
     }
@@ -451,7 +452,7 @@ static int field_logprobs(struct parse *p, const char *name, const json_t *v)
 
     if (p->r->kind == SEAM_REQUEST_CHAT)
         return request_bool(v, name, &p->r->logprobs, p->e);
-    if (request_int(v, name, 0, SEAM_GEN_MAX_TOP, &n, p->e))
+    if (seam_request_int(v, name, 0, SEAM_GEN_MAX_TOP, &n, p->e))
         return -1;
     p->r->logprobs = true;
     p->r->top_logprobs = (uint32_t)n;
@@ -463,7 +464,7 @@ static int field_top_logprobs(struct parse *p, const char *name,
 {
     int64_t n = 0;
 
-    if (request_int(v, name, 0, SEAM_GEN_MAX_TOP, &n, p->e))
+    if (seam_request_int(v, name, 0, SEAM_GEN_MAX_TOP, &n, p->e))
         return -1;
     p->r->top_logprobs = (uint32_t)n;
     return 0;
@@ -587,10 +588,10 @@ static int field_best_of(struct parse *p, const char *name, const json_t *v)
     const json_t *n = json_object_get(p->r->body, "n");
     int64_t best = 0, want = 1;
 
-    if (request_int(v, name, 1, SEAM_MAX_N, &best, p->e))
+    if (seam_request_int(v, name, 1, SEAM_MAX_N, &best, p->e) ||
+        (n && !json_is_null(n) &&
+         seam_request_int(n, "n", 1, p->l->max_n, &want, p->e)))
         return -1;
-    if (json_is_integer(n))
-        want = json_integer_value(n);
     if (best != want)
         return seam_api_fail(p->e, 400, "unsupported_parameter", name,
                              "best_of must equal n");
@@ -635,7 +636,7 @@ static int field_reasoning(struct parse *p, const char *name, const json_t *v)
         return -1;
     o = json_object_get(v, "max_tokens");
     if (o && !json_is_null(o)) {
-        if (request_int(o, "reasoning.max_tokens", 0, INT32_MAX, &n, p->e))
+        if (seam_request_int(o, "reasoning.max_tokens", 0, INT32_MAX, &n, p->e))
             return -1;
         seam_request_ignore(p->r, "reasoning.max_tokens");
     }
@@ -662,7 +663,8 @@ static int field_thinking(struct parse *p, const char *name, const json_t *v)
                                 "enabled, disabled or adaptive");
     o = json_object_get(v, "budget_tokens");
     if (o && !json_is_null(o)) {
-        if (request_int(o, "thinking.budget_tokens", 0, INT32_MAX, &n, p->e))
+        if (seam_request_int(o, "thinking.budget_tokens", 0, INT32_MAX, &n,
+                             p->e))
             return -1;
         seam_request_ignore(p->r, "thinking.budget_tokens");
     }
@@ -766,7 +768,8 @@ static int field_priority(struct parse *p, const char *name, const json_t *v)
 {
     int64_t n = 0;
 
-    if (request_int(v, name, p->l->priority_min, p->l->priority_max, &n, p->e))
+    if (seam_request_int(v, name, p->l->priority_min, p->l->priority_max, &n,
+                         p->e))
         return -1;
     p->r->priority = (int32_t)n;
     return 0;

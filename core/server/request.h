@@ -115,6 +115,9 @@ void seam_request_release(struct seam_request *r);
 json_t *seam_request_json(const char *text, size_t n, struct seam_spelling *s,
                           struct seam_api_error *e);
 
+/* An integer from lo to hi, which may be written as 5.0.  name is the field. */
+int seam_request_int(const json_t *v, const char *name, int64_t lo, int64_t hi,
+                     int64_t *out, struct seam_api_error *e);
 /* Seconds, more than 0 and at most a day, as text or number, to milliseconds.
  * name is the field or header. */
 int seam_request_timeout(double seconds, const char *name, uint64_t *ms,

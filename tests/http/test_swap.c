@@ -195,6 +195,33 @@ Test(swap, refuses_requests_that_make_no_sense)
     fixture_close(&f);
 }
 
+Test(swap, reads_null_as_absent_and_whole_numbers_however_written)
+{
+    static const char one[] =
+        "{\"role\":\"parser\",\"name\":\"glm47_ref\",\"unpinned\":true,"
+        "\"sha256\":null,\"plugins\":null,\"on_layout_change\":null,"
+        "\"timeout_ms\":%s}";
+    struct fixture f;
+    char body[256];
+
+    fixture_init(&f);
+    fixture_text(&f, "plan</think>Hello!\1");
+    fixture_bind(&f, with_key, 1, NULL);
+    fixture_start(&f);
+    snprintf(body, sizeof body, one, "null");
+    swap(f.url, body, 200, NULL, "layout_changed");
+    snprintf(body, sizeof body, one, "120000.0");
+    swap(f.url, body, 200, NULL, "layout_changed");
+    snprintf(body, sizeof body, one, "5.5");
+    swap(f.url, body, 400, "invalid_value", "timeout_ms");
+    swap(f.url,
+         "{\"role\":null,\"plugins\":{\"parser\":{\"name\":\"glm47\","
+         "\"file\":null,\"unpinned\":true,\"config\":null}}}",
+         200, NULL, "layout_changed");
+    fixture_alive(&f, 1, "Hello!");
+    fixture_close(&f);
+}
+
 /* ---- Under load ---------------------------------------------------------- */
 
 struct reader {

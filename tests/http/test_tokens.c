@@ -38,6 +38,29 @@ Test(tokens, there_and_back)
     fixture_close(&f);
 }
 
+Test(tokens, null_is_absent)
+{
+    static const char *const bodies[] = {
+        "{\"prompt\":null,\"content\":\"abc\"}",
+        "{\"content\":null,\"prompt\":\"abc\"}",
+        "{\"messages\":null,\"prompt\":\"abc\",\"with_pieces\":null}",
+    };
+    struct fixture f;
+    struct reply r;
+
+    fixture_open(&f, "ok\1");
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        client_post(f.url, "/tokenize", bodies[i], &r);
+        cr_expect_eq(r.status, 200, "%s: %s", bodies[i], r.body.p);
+        cr_expect_eq(json_array_size(list_of(&r)), 3, "%s", bodies[i]);
+        reply_release(&r);
+    }
+    client_post(f.url, "/tokenize", "{\"prompt\":null}", &r);
+    cr_expect_eq(r.status, 400);
+    reply_release(&r);
+    fixture_close(&f);
+}
+
 Test(tokens, special_text_is_special_unless_told)
 {
     struct fixture f;
