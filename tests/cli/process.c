@@ -35,6 +35,12 @@ static char **process_env(const char *const *extra)
 void process_start(struct process *p, const char *const *args,
                    const char *const *env)
 {
+    process_start_other(p, SEAM_TEST_BINARY_DIR "/seam", args, env);
+}
+
+void process_start_other(struct process *p, const char *path,
+                         const char *const *args, const char *const *env)
+{
     char *argv[MAX_ARGS] = { (char *)"seam" };
     int out[2], err[2], n = 1;
 
@@ -53,7 +59,7 @@ void process_start(struct process *p, const char *const *args,
         dup2(err[1], STDERR_FILENO);
         for (int fd = 3; fd < 1024; fd++)
             close(fd);
-        execve(SEAM_TEST_BINARY_DIR "/seam", argv, process_env(env));
+        execve(path, argv, process_env(env));
         _exit(127);
     }
     close(out[1]);

@@ -19,6 +19,9 @@ struct process {
  * inherited. */
 void process_start(struct process *p, const char *const *args,
                    const char *const *env);
+/* The same with another program. */
+void process_start_other(struct process *p, const char *path,
+                         const char *const *args, const char *const *env);
 /* Read standard error until it holds text; false when the process ended
  * first. */
 bool process_until(struct process *p, const char *text);

@@ -10,7 +10,7 @@
 
 /* Sanitizers, and builds for debugging, compute fewer of the same. */
 #ifdef SEAM_TEST_QUICK
-enum { N_TREES = 14, RESTART_EVERY = 5 };
+enum { N_TREES = 8, RESTART_EVERY = 3 };
 #elif !defined(NDEBUG)
 enum { N_TREES = 40, RESTART_EVERY = 8 };
 #else

@@ -1,6 +1,7 @@
 /* The program under signals and beside a plugin that hangs: what its clients
  * and its supervisor see.  A FIFO tells the plugin to go on. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -29,6 +30,17 @@ struct served {
     struct process p;
     char url[64];
 };
+
+/* Wait until it listens, and learn where. */
+static void listening(struct served *s)
+{
+    const char *at;
+
+    cr_assert(process_until(&s->p, "listening on http://"), "%s",
+              s->p.err_text.p);
+    at = strstr(s->p.err_text.p, "listening on http://") + 13;
+    snprintf(s->url, sizeof s->url, "%.*s", (int)strcspn(at, " \n"), at);
+}
 
 /* Start with the linear attention that has this fault; more are further
  * arguments, NULL-terminated, or NULL. */
@@ -61,13 +73,7 @@ static void start(struct served *s, const char *fault, const char *const *more)
         args[n++] = *more++;
     args[n] = NULL;
     process_start(&s->p, args, NULL);
-    cr_assert(process_until(&s->p, "listening on http://"), "%s",
-              s->p.err_text.p);
-    {
-        const char *at = strstr(s->p.err_text.p, "listening on http://") + 13;
-
-        snprintf(s->url, sizeof s->url, "%.*s", (int)strcspn(at, " \n"), at);
-    }
+    listening(s);
 }
 
 /* The plugin goes on. */
@@ -347,6 +353,132 @@ Test(process, sigterm_beside_a_plugin_that_hangs_for_good_ends_in_time)
     finish(&s, 128 + SIGTERM);
     cr_expect_not(end(&c, &all));
     seam_buf_release(&all);
+}
+
+/* ---- SIGTERM while a prefix is written ----------------------------------- */
+
+/* An answer to a prompt that is long enough to be kept. */
+static void long_answer(const char *url, struct seam_buf *out)
+{
+    struct seam_buf body = { 0 };
+    struct reply r;
+    char *message;
+
+    seam_buf_str(&body, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; i < 300; i++)
+        seam_buf_str(&body, "word ");
+    seam_buf_str(&body, "\"}],\"temperature\":0,\"max_tokens\":8}");
+    client_post(url, CHAT, body.p, &r);
+    cr_assert_eq(r.status, 200, "%s", r.body.p);
+    message = json_dumps(reply_at(&r, "choices", "0", "message", NULL),
+                         JSON_SORT_KEYS);
+    seam_buf_clear(out);
+    seam_buf_str(out, message);
+    free(message);
+    reply_release(&r);
+    seam_buf_release(&body);
+}
+
+static unsigned n_files(const char *path, const char *prefix)
+{
+    DIR *d = opendir(path);
+    struct dirent *e;
+    unsigned n = 0;
+
+    cr_assert_not_null(d, "%s", path);
+    while ((e = readdir(d)))
+        n += e->d_name[0] != '.' && !strncmp(e->d_name, prefix, strlen(prefix));
+    closedir(d);
+    return n;
+}
+
+static void remove_files(const char *path)
+{
+    DIR *d = opendir(path);
+    struct dirent *e;
+    char file[512];
+
+    while (d && (e = readdir(d))) {
+        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
+        unlink(file);
+    }
+    if (d)
+        closedir(d);
+    rmdir(path);
+}
+
+/* The first file is being written when the signal comes, again if twice. */
+static void sigterm_in_write(bool twice)
+{
+    char prefix[96], prefix_set[128], fifo_env[112];
+    const char *args[] = { "serve",
+                           "-c",
+                           NANO,
+                           "--set",
+                           PLUGIN_DIR,
+                           "--listen",
+                           "127.0.0.1:0",
+                           "--set",
+                           prefix_set,
+                           "--set",
+                           "engine.prefix_interval=64",
+                           NULL };
+    const char *env[] = { fifo_env, NULL };
+    struct seam_buf want = { 0 }, got = { 0 };
+    struct served s = { .dir = "/tmp/seam-faults-XXXXXX" };
+
+    cr_assert_not_null(mkdtemp(s.dir));
+    snprintf(s.fifo, sizeof s.fifo, "%s/go", s.dir);
+    cr_assert_eq(mkfifo(s.fifo, 0600), 0);
+    snprintf(prefix, sizeof prefix, "%s/prefix", s.dir);
+    snprintf(prefix_set, sizeof prefix_set, "engine.prefix_dir=%s", prefix);
+    snprintf(fifo_env, sizeof fifo_env, "SLOW_DISK=%s", s.fifo);
+    process_start_other(&s.p, SLOW_DISK, args, env);
+    listening(&s);
+    cr_assert(process_until(&s.p, "ready after"), "%s", s.p.err_text.p);
+    /* The answer does not wait for the disk. */
+    long_answer(s.url, &want);
+    cr_assert(process_until(&s.p, "the disk is slow"));
+    cr_expect_eq(n_files(prefix, "seam-tmp-"), 1);
+    process_signal(&s.p, SIGTERM);
+    cr_assert(process_until(&s.p, "draining"));
+    if (twice)
+        process_signal(&s.p, SIGTERM);
+    else
+        go_on(&s);
+    process_finish(&s.p);
+    cr_expect_eq(s.p.status, twice ? 128 + SIGTERM : 0, "status %d: %s",
+                 s.p.status, s.p.err_text.p);
+    process_release(&s.p);
+
+    /* The next start is clean, and what it finds is right. */
+    process_start(&s.p, args, NULL);
+    listening(&s);
+    cr_assert(process_until(&s.p, "ready after"), "%s", s.p.err_text.p);
+    cr_expect_null(strstr(s.p.err_text.p, "damaged"), "%s", s.p.err_text.p);
+    cr_expect_eq(n_files(prefix, "seam-tmp-"), 0);
+    cr_expect_eq(strstr(s.p.err_text.p, "/prefix: 0 snapshots") != NULL, twice,
+                 "%s", s.p.err_text.p);
+    long_answer(s.url, &got);
+    cr_expect_str_eq(got.p, want.p);
+    process_signal(&s.p, SIGTERM);
+    process_finish(&s.p);
+    cr_expect_eq(s.p.status, 0, "%s", s.p.err_text.p);
+    process_release(&s.p);
+    remove_files(prefix);
+    remove_files(s.dir);
+    seam_buf_release(&want);
+    seam_buf_release(&got);
+}
+
+Test(process, sigterm_in_a_disk_write_lets_it_end)
+{
+    sigterm_in_write(false);
+}
+
+Test(process, a_second_sigterm_in_a_disk_write_leaves_nothing_wrong)
+{
+    sigterm_in_write(true);
 }
 
 /* ---- SIGKILL ------------------------------------------------------------- */
