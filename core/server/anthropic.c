@@ -283,10 +283,11 @@ static void convert_prefill(const json_t *messages, json_t *chat)
 static int convert_tools(const json_t *list, json_t *chat,
                          struct seam_buf *ignored, struct seam_api_error *e)
 {
-    static const char *const known[] = { "type",        "name",
-                                         "description", "input_schema",
-                                         "strict",      "cache_control",
-                                         NULL };
+    /* The last two ask for what is done in any case. */
+    static const char *const known[] = {
+        "type",   "name",          "description",           "input_schema",
+        "strict", "cache_control", "eager_input_streaming", NULL
+    };
     json_t *tools, *f;
     const json_t *t;
     size_t i;
@@ -376,11 +377,11 @@ static int convert_others(const json_t *body, json_t *chat,
                           struct seam_buf *ignored, struct seam_api_error *e)
 {
     static const char *const known[] = {
-        "model",          "messages", "max_tokens",  "system",
-        "stop_sequences", "stream",   "temperature", "top_p",
-        "top_k",          "tools",    "tool_choice", "thinking",
-        "output_config",  "priority", "timeout",     "cache_salt",
-        "output_format",  NULL
+        "model",          "messages",      "max_tokens",  "system",
+        "stop_sequences", "stream",        "temperature", "top_p",
+        "top_k",          "tools",         "tool_choice", "thinking",
+        "output_config",  "priority",      "timeout",     "cache_salt",
+        "output_format",  "cache_control", NULL
     };
 
     return seam_request_carry(body, known, chat, ignored, e);

@@ -14,7 +14,8 @@
     "\"tools\":[{\"name\":\"list_rooms\",\"input_schema\":{\"type\":"    \
     "\"object\",\"properties\":{}}},{\"name\":\"book\",\"description\":" \
     "\"b\",\"input_schema\":{\"type\":\"object\",\"properties\":"        \
-    "{\"hours\":{\"type\":\"integer\"}}},\"cache_control\":{}},"         \
+    "{\"hours\":{\"type\":\"integer\"}}},\"cache_control\":{},"          \
+    "\"eager_input_streaming\":true},"                                   \
     "{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]"
 #define HI "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 
@@ -202,7 +203,8 @@ Test(messages, render_as_the_chat_they_mean)
     /* Billing header dropped; two results in one user message and no user turn
      * before the text; thinking of the history kept. */
     static const char anthropic[] =
-        "{\"max_tokens\":1,\"metadata\":{},\"thinking\":{\"type\":"
+        "{\"max_tokens\":1,\"cache_control\":{\"type\":\"ephemeral\"},"
+        "\"metadata\":{},\"thinking\":{\"type\":"
         "\"enabled\",\"budget_tokens\":1},\"system\":[{\"type\":\"text\",\"text\":"
         "\"x-anthropic-billing-header: 1\"},{\"type\":\"text\",\"text\":"
         "\"Be brief.\",\"cache_control\":{\"type\":\"ephemeral\"}}],"
