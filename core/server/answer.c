@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "core/base/json.h"
+#include "core/base/num.h"
 #include "core/server/constraint.h"
+#include "core/server/frame.h"
 
 const char *seam_fingerprint(void)
 {
@@ -63,18 +65,20 @@ void seam_answer_ignored(struct seam_http *h, const struct seam_buf *ignored)
  * like the field. */
 static int answer_headers(struct seam_answer *a)
 {
-    char v[32], *end;
+    static const char name[] = "X-Request-Timeout";
+    char v[64];
+    double seconds = 0;
     uint64_t ms = 0;
-    const char *s;
+    uint32_t n = seam_frame_count(a->h->ri, name);
+    const char *s = seam_http_header(a->h, name, v, sizeof v);
 
     if (a->h->s->auth.n_keys > 1)
         a->r.tenant = a->h->key;
-    s = seam_http_header(a->h, "X-Request-Timeout", v, sizeof v);
-    if (!s || !*s)
+    if (!n || (n == 1 && s && !*s))
         return 0;
-    if (seam_request_timeout(
-            strspn(s, "0123456789.") == strlen(s) ? strtod(s, &end) : 0,
-            "X-Request-Timeout", &ms, &a->err))
+    if (n > 1 || !s || !seam_parse_f64(s, &seconds))
+        seconds = 0; /* as bad as none at all */
+    if (seam_request_timeout(seconds, name, &ms, &a->err))
         return -1;
     if (!a->r.timeout_ms || ms < a->r.timeout_ms)
         a->r.timeout_ms = ms;

@@ -105,7 +105,7 @@ bool seam_frame_has_token(const char *list, const char *token)
     return false;
 }
 
-static uint32_t frame_count(const struct mg_request_info *ri, const char *name)
+uint32_t seam_frame_count(const struct mg_request_info *ri, const char *name)
 {
     uint32_t n = 0;
 
@@ -117,8 +117,8 @@ static uint32_t frame_count(const struct mg_request_info *ri, const char *name)
 static int frame_length(const struct mg_request_info *ri, struct seam_frame *f,
                         struct seam_api_error *e)
 {
-    uint32_t lengths = frame_count(ri, "Content-Length");
-    uint32_t codings = frame_count(ri, "Transfer-Encoding");
+    uint32_t lengths = seam_frame_count(ri, "Content-Length");
+    uint32_t codings = seam_frame_count(ri, "Transfer-Encoding");
     char value[64];
 
     if (lengths && codings)
@@ -153,17 +153,17 @@ int seam_frame_check(const struct mg_request_info *ri, const char *base,
     *f = (struct seam_frame){ 0 };
     if (frame_tiles(ri, base, e) || frame_length(ri, f, e))
         return -1;
-    hosts = frame_count(ri, "Host");
+    hosts = seam_frame_count(ri, "Host");
     if (hosts > 1 || (!hosts && !old))
         return frame_bad(e, hosts ? "Host given twice" : "no Host header");
     /* CivetWeb decides by the same rule. */
-    if (frame_count(ri, "Connection"))
+    if (seam_frame_count(ri, "Connection"))
         f->keep_alive = seam_frame_has_token(
             seam_frame_header(ri, "Connection", value, sizeof value),
             "keep-alive");
     else
         f->keep_alive = !old;
-    if (frame_count(ri, "Expect")) {
+    if (seam_frame_count(ri, "Expect")) {
         if (!seam_frame_header(ri, "Expect", value, sizeof value) ||
             strcasecmp(value, "100-continue"))
             return seam_api_fail(e, 417, "expectation_failed", NULL,

@@ -35,6 +35,8 @@ struct seam_frame {
 int seam_frame_check(const struct mg_request_info *ri, const char *base,
                      struct seam_frame *f, struct seam_api_error *e);
 
+/* How often the head has the header. */
+uint32_t seam_frame_count(const struct mg_request_info *ri, const char *name);
 /* Value of the header without white space at its end, copied to out (NULL when
  * it is absent or does not fit). */
 const char *seam_frame_header(const struct mg_request_info *ri,
