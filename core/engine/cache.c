@@ -8,6 +8,8 @@
 
 /* A shorter beginning is recomputed sooner than its state is copied. */
 #define PREFIX_LEAST 16
+/* Tokens between two turns before which snapshots are kept. */
+#define CUT_LEAST 64
 
 static void page_count(struct seam_engine *e)
 {
@@ -403,8 +405,26 @@ int seam_engine_resume(struct seam_engine *e, struct seam_gen *g,
     return rc;
 }
 
-/* Tokens up to the next place in the prompt where a snapshot is worth keeping:
- * its end, where a turn of the user begins, and every so often. */
+/* The last turns are where the conversation goes on, or is edited; the first
+ * ends what conversations have in common.  A prompt of many short turns must
+ * not be computed turn by turn. */
+void seam_engine_choose_cuts(const struct seam_engine *e, struct seam_gen *g)
+{
+    const int32_t *tok = g->p.prompt;
+    uint32_t n = 0, first = PREFIX_LEAST, next = UINT32_MAX;
+    uint32_t place[SEAM_GEN_CUTS];
+
+    while (first < g->p.n_prompt && tok[first] != e->user_token)
+        first++;
+    for (uint32_t i = g->p.n_prompt; i-- > first && n + 1 < SEAM_GEN_CUTS;)
+        if (tok[i] == e->user_token && i + CUT_LEAST <= next)
+            place[n++] = next = i;
+    if (first < g->p.n_prompt && first + CUT_LEAST <= next)
+        place[n++] = first;
+    while (n)
+        g->cut[g->n_cuts++] = place[--n];
+}
+
 uint32_t seam_engine_until_cut(const struct seam_engine *e,
                                const struct seam_gen *g)
 {
@@ -415,8 +435,8 @@ uint32_t seam_engine_until_cut(const struct seam_engine *e,
         return g->n_history - g->n_done;
     if (every && (g->n_done / every + 1) * every < cut)
         cut = (g->n_done / every + 1) * every;
-    for (uint32_t i = g->n_done + 1; i < cut; i++)
-        if (g->history[i] == e->user_token && i >= PREFIX_LEAST)
-            cut = i;
+    for (uint32_t i = 0; i < g->n_cuts; i++)
+        if (g->cut[i] > g->n_done && g->cut[i] < cut)
+            cut = g->cut[i];
     return cut - g->n_done;
 }

@@ -24,6 +24,9 @@ struct gen_top {
     float logprob;
 };
 
+/* Turns of the user before which a snapshot is kept. */
+#define SEAM_GEN_CUTS 4
+
 struct seam_gen {
     struct seam_engine *engine;
     _Atomic int refs;
@@ -55,7 +58,9 @@ struct seam_gen {
     unsigned char salt[SEAM_DISK_HASH]; /* hash of p.cache_salt, if any */
     struct seam_disk_load *load; /* from the second tier, under way, or NULL */
     uint64_t load_until;         /* when it goes on without */
-    bool at_cut;      /* the step ends where a snapshot is worth keeping */
+    bool at_cut; /* the step ends where a snapshot is worth keeping */
+    uint32_t cut[SEAM_GEN_CUTS], n_cuts; /* such places, ascending, but the
+                                            prompt's end and intervals */
     int32_t n_accept; /* tokens of the last step, for the plugins */
     int32_t *page;    /* [max pages of its full length] */
     uint32_t n_pages;

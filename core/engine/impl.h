@@ -182,8 +182,10 @@ void seam_engine_settle_loads(struct seam_engine *e);
 /* Nobody can compute: if somebody waits for a load, wait until it is there,
  * until work comes, or for a moment. */
 void seam_engine_await_load(struct seam_engine *e);
+/* Note before which turns of its prompt g keeps a snapshot.  [any] */
+void seam_engine_choose_cuts(const struct seam_engine *e, struct seam_gen *g);
 /* Tokens up to the next place in the prompt where a snapshot is worth keeping:
- * its end, where a turn of the user begins, and every so often. */
+ * its end, where one of those turns begins, and every so often. */
 uint32_t seam_engine_until_cut(const struct seam_engine *e,
                                const struct seam_gen *g);
 

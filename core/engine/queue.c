@@ -308,6 +308,7 @@ int seam_gen_submit(struct seam_engine *e, const struct seam_gen_params *p,
     g = seam_gen_new(e, &cut, seam_engine_vocab(e), need, err);
     if (!g)
         return SEAM_ENOMEM;
+    seam_engine_choose_cuts(e, g);
     g->info.submitted_ns = seam_now_ns();
     if (gen_timeout_ms(e, p))
         g->deadline_ns = g->info.submitted_ns + gen_timeout_ms(e, p) * 1000000u;

@@ -47,6 +47,25 @@ static struct seam_gen *submit(struct fixture *f, uint32_t n_prompt,
     return g;
 }
 
+static struct seam_gen *submit_ids(struct fixture *f, const int32_t *id,
+                                   uint32_t n)
+{
+    struct seam_gen_params p = {
+        .prompt = id,
+        .n_prompt = n,
+        .max_tokens = 1,
+        .top_p = 1,
+        .repetition = 1,
+        .seed = 1,
+        .ignore_eos = true,
+    };
+    struct seam_error err;
+    struct seam_gen *g = NULL;
+
+    cr_assert_eq(seam_gen_submit(f->engine, &p, &g, &err), 0, "%s", err.text);
+    return g;
+}
+
 static void finish(struct seam_gen *g, struct seam_gen_info *info)
 {
     struct seam_gen_token t[16];
@@ -423,5 +442,38 @@ Test(turns, bad_deadlines_and_priorities_are_refused_by_name)
         seam_buf_release(&b);
     }
     fixture_alive(&f, 1, "ok");
+    fixture_close(&f);
+}
+
+/* 400 turns of ten tokens: sixteen steps of 256 would do, a step for each turn
+ * would be 400.  Where a prompt that begins alike goes on from is the first
+ * turn or one of the last. */
+Test(turns, a_prompt_of_many_short_turns_takes_few_steps)
+{
+    enum { TURNS = 400, TURN = 10, N = TURNS * TURN };
+    static const struct { /* tokens that a prompt shares, and is spared */
+        uint32_t same, cached;
+    } as[] = { { N - 1, N - TURN },            /* all but the end */
+               { N - 5, N - TURN },            /* the last turn, edited */
+               { N - TURN - 1, N - 8 * TURN }, /* the one before */
+               { 4 * TURN, 2 * TURN } };       /* another conversation */
+    static int32_t prompt[N];
+    struct seam_gen_info info;
+    struct fixture f;
+
+    open_gated(&f, NULL, 0);
+    fixture_open_gate(&f);
+    for (int i = 0; i < N; i++)
+        prompt[i] = i % TURN ? 'a' + i % 7 : TOK_EOS;
+    finish(submit_ids(&f, prompt, N), &info);
+    cr_expect_leq(fixture_count_trace(&f, "step"), 24);
+    for (size_t i = 0; i < sizeof as / sizeof *as; i++) {
+        prompt[as[i].same] = 'z';
+        finish(submit_ids(&f, prompt, as[i].same + 1), &info);
+        prompt[as[i].same] =
+            as[i].same % TURN ? 'a' + (int32_t)as[i].same % 7 : TOK_EOS;
+        cr_expect_eq(info.n_cached, as[i].cached, "%u alike: %u cached, not %u",
+                     as[i].same, info.n_cached, as[i].cached);
+    }
     fixture_close(&f);
 }
