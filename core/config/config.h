@@ -92,6 +92,7 @@ struct seam_config {
         int64_t page_tokens;     /* a multiple of 4                          */
         int64_t cache_bytes;     /* for planes and state rows                */
         int64_t max_queue;       /* requests waiting                         */
+        int64_t max_overtaken;   /* by more urgent ones; 0: any number       */
         int64_t max_request_ms;  /* from arrival to end; 0: no limit         */
         int64_t grammar_bytes;   /* compiled grammars that are kept; 0: none */
         int64_t prefix_bytes;    /* states of the prefix cache; 0: none      */

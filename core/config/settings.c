@@ -174,6 +174,10 @@ S("engine.cache_bytes", \
   .help = "memory for the caches and states of all sequences") \
 S("engine.max_queue", INT(engine.max_queue, "256", 1, 1000000), \
   .help = "requests that may wait; more are refused with status 429") \
+S("engine.max_overtaken", INT(engine.max_overtaken, "64", 0, 1000000), \
+  .help = "requests with a lower priority number that may be served before " \
+          "one that came earlier; then it is as urgent as they; 0: any " \
+          "number") \
 S("engine.max_request_ms", INT(engine.max_request_ms, "0", 0, DAY_MS), \
   .help = "time from arrival to the end of an answer, then status 504; 0: no " \
           "limit") \

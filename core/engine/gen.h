@@ -64,9 +64,11 @@ struct seam_gen {
     int32_t n_accept; /* tokens of the last step, for the plugins */
     int32_t *page;    /* [max pages of its full length] */
     uint32_t n_pages;
-    int32_t row;              /* state row, -1: not running */
-    uint64_t order;           /* of arrival */
-    uint64_t last_ns;         /* when its last token came; 0: none yet */
+    int32_t row;          /* state row, -1: not running */
+    uint64_t order;       /* of arrival */
+    int32_t urgency;      /* p.priority, or less once it was overtaken by */
+    uint32_t n_overtaken; /* so many; under the engine's lock while it waits */
+    uint64_t last_ns;     /* when its last token came; 0: none yet */
     uint32_t n_prompt_scored; /* prompt tokens whose logprob is reported */
 
     /* A constraint, only when asked for. */

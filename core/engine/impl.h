@@ -72,7 +72,7 @@ struct seam_engine {
     struct seam_compiled *compiled; /* has a lock of its own */
 
     /* The thread's own. */
-    struct seam_gen **running; /* [n_running] by priority, then arrival */
+    struct seam_gen **running; /* [n_running] by urgency, then arrival */
     uint32_t n_running;
     int32_t *free_page, *free_row;
     uint32_t *page_refs; /* [n_pages] sequences and snapshots that hold it */
@@ -132,8 +132,8 @@ int seam_engine_load(struct seam_engine *e, struct seam_error *err);
 
 /* ---- queue.c; under the lock, where not said otherwise ---- */
 
-/* Who is served first of all that wait: the lowest priority number, then what
- * was begun, then the tenant that was served least, then the oldest.  peek is
+/* Who is served first of all that wait: the lowest priority number (or what
+ * engine.max_overtaken made of it), then what was begun, then the tenant that was served least, then the oldest.  peek is
  * NULL when nobody waits; pop is for when somebody does. */
 struct seam_gen *seam_queue_peek(struct seam_engine *e);
 struct seam_gen *seam_queue_pop(struct seam_engine *e);

@@ -151,8 +151,8 @@ bool seam_gen_serves_before(const struct seam_gen *a, const struct seam_gen *b)
 
 bool seam_gen_before(const struct seam_gen *a, const struct seam_gen *b)
 {
-    if (a->p.priority != b->p.priority)
-        return a->p.priority < b->p.priority;
+    if (a->urgency != b->urgency)
+        return a->urgency < b->urgency;
     /* What was begun goes on first, the oldest of it. */
     if (!a->info.started_ns != !b->info.started_ns)
         return a->info.started_ns != 0;
@@ -175,9 +175,30 @@ struct seam_gen *seam_queue_peek(struct seam_engine *e)
     return *queue_best(e);
 }
 
+/* x is served for the first time.  Of those who came earlier and are less
+ * urgent the one who would be next has been overtaken; the others have only
+ * kept their place behind it, or all of them would be urgent at once. */
+static void queue_age(struct seam_engine *e, const struct seam_gen *x)
+{
+    uint32_t most = (uint32_t)e->config->engine.max_overtaken;
+    struct seam_gen *next = NULL;
+
+    if (!most || x->info.started_ns)
+        return;
+    for (struct seam_gen *g = e->first; g; g = g->next)
+        if (g->urgency > x->urgency && g->order < x->order &&
+            (!next || seam_gen_before(g, next)))
+            next = g;
+    if (next && ++next->n_overtaken >= most)
+        next->urgency = x->urgency;
+}
+
 struct seam_gen *seam_queue_pop(struct seam_engine *e)
 {
-    return queue_take(e, queue_best(e));
+    struct seam_gen *g = queue_take(e, queue_best(e));
+
+    queue_age(e, g);
+    return g;
 }
 
 void seam_queue_return(struct seam_engine *e, struct seam_gen *g)
@@ -328,6 +349,7 @@ int seam_gen_submit(struct seam_engine *e, const struct seam_gen_params *p,
     } else {
         atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
         g->order = e->arrivals++;
+        g->urgency = p->priority;
         queue_append(e, g);
         if (atomic_fetch_add_explicit(&e->active, 1, memory_order_relaxed) == 0)
             seam_engine_moved(e, g->info.submitted_ns);

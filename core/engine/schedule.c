@@ -48,10 +48,10 @@ static bool engine_displace(struct seam_engine *e, const struct seam_gen *g,
     if (!e->n_running)
         return false;
     last = e->running[e->n_running - 1];
-    if (last->p.priority <= g->p.priority)
+    if (last->urgency <= g->urgency)
         return false;
     for (uint32_t i = e->n_running;
-         i && e->running[i - 1]->p.priority > g->p.priority; i--)
+         i && e->running[i - 1]->urgency > g->urgency; i--)
         free += e->running[i - 1]->n_pages;
     if (free < pages)
         return false;
@@ -76,8 +76,8 @@ static void engine_enter(struct seam_engine *e, struct seam_gen *g)
     for (at = e->n_running; at; at--) {
         const struct seam_gen *b = e->running[at - 1];
 
-        if (b->p.priority < g->p.priority ||
-            (b->p.priority == g->p.priority && b->order < g->order))
+        if (b->urgency < g->urgency ||
+            (b->urgency == g->urgency && b->order < g->order))
             break;
         e->running[at] = e->running[at - 1];
     }
@@ -282,10 +282,10 @@ uint32_t seam_engine_choose(struct seam_engine *e)
         }
     }
     for (uint32_t from = 0; from < e->n_running && budget; from = to) {
-        int32_t priority = e->running[from]->p.priority;
+        int32_t priority = e->running[from]->urgency;
 
         for (to = from;
-             to < e->n_running && e->running[to]->p.priority == priority; to++)
+             to < e->n_running && e->running[to]->urgency == priority; to++)
             ;
         budget -= engine_deal_prompts(e, from, to, budget);
     }

@@ -79,15 +79,15 @@ static void finish(struct seam_gen *g, struct seam_gen_info *info)
 
 /* Submit all while one holds the only row, and compare the order in which they
  * start: rank[i] of request i, from 0. */
-static void expect_order(const int32_t *priority, const uint64_t *tenant,
-                         const int *rank, int n)
+static void expect_order_with(const struct seam_flag *flags, size_t n_flags,
+                              const int32_t *priority, const uint64_t *tenant,
+                              const int *rank, int n)
 {
-    static const struct seam_flag one[] = { { "engine.max_seqs", "1" } };
     struct seam_gen_info info[16];
     struct seam_gen *g[16], *holds;
     struct fixture f;
 
-    open_gated(&f, one, 1);
+    open_gated(&f, flags, n_flags);
     holds = submit(&f, 1, 1, 0, 99);
     fixture_wait_trace(&f, "step", 1);
     for (int i = 0; i < n; i++)
@@ -107,6 +107,42 @@ static void expect_order(const int32_t *priority, const uint64_t *tenant,
                      i, before, rank[i]);
     }
     fixture_close(&f);
+}
+
+static void expect_order(const int32_t *priority, const uint64_t *tenant,
+                         const int *rank, int n)
+{
+    static const struct seam_flag one[] = { { "engine.max_seqs", "1" } };
+
+    expect_order_with(one, 1, priority, tenant, rank, n);
+}
+
+/* Two that can wait, and then five that cannot: after two of these the first is
+ * served, after two more the second. */
+Test(turns, who_is_overtaken_often_enough_is_served)
+{
+    static const struct seam_flag flags[] = { { "engine.max_seqs", "1" },
+                                              { "engine.max_overtaken", "2" } };
+    static const struct seam_flag strict[] = {
+        { "engine.max_seqs", "1" }, { "engine.max_overtaken", "0" }
+    };
+    static const int32_t priority[] = { 5, 9, 0, 0, 0, 0, 0 };
+    static const int rank[] = { 2, 5, 0, 1, 3, 4, 6 };
+    static const int never[] = { 5, 6, 0, 1, 2, 3, 4 };
+
+    expect_order_with(flags, 2, priority, NULL, rank, 7);
+    expect_order_with(strict, 2, priority, NULL, never, 7);
+}
+
+/* Who came later has not been overtaken. */
+Test(turns, who_comes_after_the_urgent_waits_for_them)
+{
+    static const struct seam_flag flags[] = { { "engine.max_seqs", "1" },
+                                              { "engine.max_overtaken", "1" } };
+    static const int32_t priority[] = { 0, 0, 0, 7, 0 };
+    static const int rank[] = { 0, 1, 2, 4, 3 };
+
+    expect_order_with(flags, 2, priority, NULL, rank, 5);
 }
 
 Test(turns, lower_priority_numbers_run_first_and_equals_as_they_came)

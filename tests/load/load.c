@@ -345,7 +345,7 @@ static void conn_begin(struct load *l, struct conn *c)
     c->out_at = 0;
     c->head = c->done = c->late = false;
     /* What can wait waits for ever under such a load, were it not for its
-     * deadline: priorities are strict. */
+     * deadline: it may wait long. */
     c->patient = c->kind != PROBE && !draw(l, 20);
     c->status = 0;
     c->length = -1;
