@@ -16,6 +16,8 @@ static const char tools[] =
     "\"parameters\": {\"type\": \"object\", \"properties\": {\"city\": "
     "{\"type\": \"string\"}, \"days\": {\"type\": \"integer\"}}}}}]";
 
+struct heard;
+
 struct parsing {
     struct seam_runtime *rt;
     const struct seam_parser *table;
@@ -24,9 +26,75 @@ struct parsing {
     struct seam_ids ids;   /* of the case's text                              */
     struct seam_str *word; /* [ids.n] what each id stands for                 */
     uint64_t n_events, n_bytes;
-    struct seam_buf *events; /* where they are written down, or NULL          */
-    uint32_t kind, index;    /* of the last one                               */
+    struct heard
+        *heard; /* where they are written down, or NULL               */
 };
+
+/* What a stream says, piece by piece put together.  When content comes between
+ * two calls is not compared: it is one text in the answer. */
+struct heard {
+    struct said {
+        uint32_t kind, index;
+        struct seam_buf text;
+    } * said; /* [n], ascending                                               */
+    size_t n;
+    bool failed;
+};
+
+static void heard_release(struct heard *h)
+{
+    for (size_t i = 0; i < h->n; i++)
+        seam_buf_release(&h->said[i].text);
+    free(h->said);
+}
+
+static void heard_add(struct heard *h, uint32_t kind, uint32_t index,
+                      const char *text, uint64_t n)
+{
+    size_t at = h->n;
+    struct said *more;
+
+    while (at &&
+           (h->said[at - 1].kind > kind ||
+            (h->said[at - 1].kind == kind && h->said[at - 1].index > index)))
+        at--;
+    if (at && h->said[at - 1].kind == kind && h->said[at - 1].index == index) {
+        seam_buf_add(&h->said[at - 1].text, text, n);
+        return;
+    }
+    more = realloc(h->said, (h->n + 1) * sizeof *more);
+    if (!more) {
+        h->failed = true;
+        return;
+    }
+    h->said = more;
+    memmove(more + at + 1, more + at, (h->n++ - at) * sizeof *more);
+    more[at] = (struct said){ kind, index, { 0 } };
+    seam_buf_add(&more[at].text, text, n);
+}
+
+static bool heard_same(const struct heard *a, const struct heard *b)
+{
+    bool same = a->n == b->n;
+
+    for (size_t i = 0; same && i < a->n; i++) {
+        const struct said *x = &a->said[i], *y = &b->said[i];
+
+        same = x->kind == y->kind && x->index == y->index &&
+               x->text.n == y->text.n &&
+               (!x->text.n || !memcmp(x->text.p, y->text.p, x->text.n));
+    }
+    return same;
+}
+
+static bool heard_failed(const struct heard *h)
+{
+    bool failed = h->failed;
+
+    for (size_t i = 0; i < h->n; i++)
+        failed |= h->said[i].text.failed;
+    return failed;
+}
 
 static void parsing_close(struct kind_side *s)
 {
@@ -146,13 +214,8 @@ static int parsing_event(void *ctx, uint32_t kind, uint32_t index,
 
     p->n_events++;
     p->n_bytes += n;
-    if (!p->events)
-        return 0;
-    if (kind != p->kind || index != p->index)
-        seam_buf_fmt(p->events, "\n%u.%u ", kind, index);
-    seam_buf_add(p->events, text, n);
-    p->kind = kind;
-    p->index = index;
+    if (p->heard)
+        heard_add(p->heard, kind, index, text, n);
     return 0;
 }
 
@@ -182,34 +245,30 @@ static int parsing_call(struct kind *k, struct kind_side *s,
     return rc ? seam_fail(err, rc, "%s: feed answered %d", s->name, rc) : 0;
 }
 
-/* Zero when the events are the reference's, infinity otherwise. */
+/* Zero when the stream says what the reference does, infinity otherwise. */
 static int parsing_check(struct kind *k, const struct kind_case *c,
                          struct kind_side *s, struct kind_side *ref,
                          double *error, struct seam_error *err)
 {
     struct kind_side *side[2] = { s, ref };
-    struct seam_buf events[2] = { { 0 }, { 0 } };
+    struct heard heard[2] = { { 0 }, { 0 } };
     int rc = 0;
 
     for (int i = 0; i < 2 && !rc; i++) {
         struct parsing *p = side[i]->work;
 
-        p->events = &events[i];
-        p->kind = 0;
+        p->heard = &heard[i];
         rc = parsing_prepare(k, side[i], c, err);
         if (!rc)
             rc = parsing_call(k, side[i], c, 0, err);
-        p->events = NULL;
-        if (!rc && events[i].failed)
+        p->heard = NULL;
+        if (!rc && heard_failed(&heard[i]))
             rc = seam_fail(err, SEAM_ENOMEM, "out of memory");
     }
     if (!rc)
-        *error = events[0].n == events[1].n &&
-                         !memcmp(events[0].p, events[1].p, events[0].n)
-                     ? 0
-                     : INFINITY;
-    seam_buf_release(&events[0]);
-    seam_buf_release(&events[1]);
+        *error = heard_same(&heard[0], &heard[1]) ? 0 : INFINITY;
+    heard_release(&heard[0]);
+    heard_release(&heard[1]);
     return rc;
 }
 

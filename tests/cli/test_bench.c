@@ -322,6 +322,16 @@ Test(bench, measures_parsers)
     one_kind("parser", "calls");
 }
 
+Test(bench, compares_what_parsers_say_and_not_when)
+{
+    struct place p;
+
+    enter(&p);
+    says(SMALL(p.dir, "parser", "--tokens", "400", "--only", "calls"), 0,
+         "json calls", NULL);
+    leave(&p);
+}
+
 Test(bench, does_not_time_what_is_wrong)
 {
     struct place p;
