@@ -154,14 +154,13 @@ static int kind_times(struct kind *k, struct seam_error *err)
         return seam_fail(err, SEAM_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < k->n_cases && !rc; i++) {
         struct kind_case *c = &k->c[i];
-        enum seam_dot dot = SEAM_DOT_BF16;
 
         memset(meanwhile, 0, sizeof *meanwhile);
         rc = kind_time(k, c, meanwhile, err);
-        if (!strcmp(seam_machine_isa(k->machine, dot), "none"))
-            dot = SEAM_DOT_F32;
         c->read = seam_samples_at(&meanwhile->read, 0.5);
-        c->dot = seam_samples_at(&meanwhile->dot[dot], 0.5);
+        for (int d = 0; d < SEAM_N_DOTS; d++)
+            if (strcmp(seam_machine_isa(k->machine, (enum seam_dot)d), "none"))
+                c->dot[d] = seam_samples_at(&meanwhile->dot[d], 0.5);
         for (uint32_t r = 0; r < meanwhile->read.n; r++) {
             seam_samples_add(&k->ceilings->read, meanwhile->read.v[r]);
             for (int d = 0; d < SEAM_N_DOTS; d++)
@@ -174,29 +173,39 @@ static int kind_times(struct kind *k, struct seam_error *err)
 
 /* ---- Telling -------------------------------------------------------------- */
 
-/* Shares of the two ceilings, in percent, and which of them is nearer. */
+static const char *const dot_name[SEAM_N_DOTS] = {
+    [SEAM_DOT_F32] = "f32", [SEAM_DOT_BF16] = "bf16", [SEAM_DOT_INT8] = "int8"
+};
+
+/* Shares of the ceilings, in percent, 0 where there is none; the verdict says
+ * which is nearer, memory or (of the dot products BF16, or F32 where there is no
+ * BF16) compute. */
 struct roof {
-    double gb, gops, read, dot;
+    double gb, gops, read, dot[SEAM_N_DOTS];
     char verdict[64];
 };
 
 static void kind_roof(const struct kind_case *c, double us, struct roof *r)
 {
+    double dot;
+
     *r = (struct roof){ .gb = us > 0 ? c->bytes / us / 1e3 : 0,
                         .gops = us > 0 ? c->ops / us / 1e3 : 0 };
     r->read = c->read > 0 ? 100e9 * r->gb / c->read : 0;
-    r->dot = c->dot > 0 ? 100e9 * r->gops / c->dot : 0;
+    for (int d = 0; d < SEAM_N_DOTS; d++)
+        r->dot[d] = c->dot[d] > 0 ? 100e9 * r->gops / c->dot[d] : 0;
+    dot = r->dot[c->dot[SEAM_DOT_BF16] > 0 ? SEAM_DOT_BF16 : SEAM_DOT_F32];
     if (!c->bytes && !c->ops)
         return;
     if (r->read > 110)
         snprintf(r->verdict, sizeof r->verdict, "read from a cache");
-    else if (r->read < 40 && r->dot < 40)
+    else if (r->read < 40 && dot < 40)
         snprintf(r->verdict, sizeof r->verdict,
                  "under both roofs (%s is nearer)",
-                 r->read >= r->dot ? "memory" : "compute");
+                 r->read >= dot ? "memory" : "compute");
     else
         snprintf(r->verdict, sizeof r->verdict, "limited by %s",
-                 r->read >= r->dot ? "memory" : "compute");
+                 r->read >= dot ? "memory" : "compute");
 }
 
 static json_t *kind_row(const struct kind *k, const struct kind_case *c,
@@ -219,7 +228,13 @@ static json_t *kind_row(const struct kind *k, const struct kind_case *c,
         json_object_set_new(row, "GB/s", json_real(r.gb));
         json_object_set_new(row, "percent of read", json_real(r.read));
         json_object_set_new(row, "GFLOP/s", json_real(r.gops));
-        json_object_set_new(row, "percent of dot", json_real(r.dot));
+        for (int d = 0; d < SEAM_N_DOTS; d++) {
+            char key[32];
+
+            snprintf(key, sizeof key, "percent of %s", dot_name[d]);
+            if (c->dot[d] > 0)
+                json_object_set_new(row, key, json_real(r.dot[d]));
+        }
         json_object_set_new(row, "verdict", json_string(r.verdict));
     }
     if (row && s == 1)
@@ -237,10 +252,16 @@ static void kind_print(const struct kind *k, const struct kind_case *c,
     printf("%-18s %-18s %6u %8u %4u %9.2g %11.2f %4.0f %% %8.1f", c->name,
            k->side[s].name, c->tokens, c->context, c->seqs, c->error[s], us,
            100 * seam_samples_spread(&c->us[s]), c->launches[s]);
-    if (c->bytes || c->ops)
-        printf(" %9.3f %7.2f %4.0f %% %8.1f %4.0f %%  %s", c->bytes / 1e6, r.gb,
-               r.read, r.gops, r.dot, r.verdict);
-    else
+    if (c->bytes || c->ops) {
+        printf(" %9.3f %7.2f %4.0f %% %8.1f", c->bytes / 1e6, r.gb, r.read,
+               r.gops);
+        for (int d = 0; d < SEAM_N_DOTS; d++)
+            if (c->dot[d] > 0)
+                printf(" %4.0f %%", r.dot[d]);
+            else
+                printf("%7s", "-");
+        printf("  %s", r.verdict);
+    } else
         printf(" %9.0f tok/s", 1e6 * (double)c->tokens * c->seqs / us);
     printf("\n");
     if (s == 1)
@@ -252,7 +273,7 @@ static void kind_print(const struct kind *k, const struct kind_case *c,
 
 /* One curve per plugin of a case's time over tokens or context, the others
  * being as in `from`. */
-static void page_curves(struct kind *k, struct seam_buf *page,
+static void page_curves(struct kind *k, struct seam_page *page,
                         const struct kind_case *from, bool over_context)
 {
     double x[SEAM_BENCH_MAX_POINTS], y[2][SEAM_BENCH_MAX_POINTS];
@@ -280,7 +301,7 @@ static void page_curves(struct kind *k, struct seam_buf *page,
     curve[0].n = curve[1].n = n;
     snprintf(title, sizeof title, "%s: time of a call over %s", from->name,
              over_context ? "context" : "tokens");
-    seam_html_curves(page, title, over_context ? "tokens of context" : "tokens",
+    seam_page_curves(page, title, over_context ? "tokens of context" : "tokens",
                      "us", curve, n_sides);
 }
 
@@ -291,7 +312,7 @@ static bool case_is_first(const struct kind *k, uint32_t i)
 }
 
 static int kind_page(struct kind *k, const char *machine, const json_t *rows,
-                     const char *title, struct seam_error *err)
+                     const char *title, bool svg, struct seam_error *err)
 {
     static const char *const columns[] = { "case",
                                            "plugin",
@@ -305,45 +326,48 @@ static int kind_page(struct kind *k, const char *machine, const json_t *rows,
                                            "GB/s",
                                            "percent of read",
                                            "GFLOP/s",
-                                           "percent of dot",
+                                           "percent of f32",
+                                           "percent of bf16",
+                                           "percent of int8",
                                            "tokens/s",
                                            "verdict",
                                            NULL };
     struct seam_bar *bar = calloc(2 * KIND_MAX_CASES, sizeof *bar);
-    char(*label)[32] = calloc(2 * KIND_MAX_CASES, sizeof *label);
-    struct seam_buf page = { 0 };
-    uint32_t n = 0;
+    char(*label)[64] = calloc(2 * KIND_MAX_CASES, sizeof *label);
+    uint32_t n_sides = k->o->config[1] ? 2 : 1, n = 0;
+    struct seam_page page;
     int rc;
 
     if (!bar || !label) {
         rc = seam_fail(err, SEAM_ENOMEM, "out of memory");
         goto out;
     }
-    seam_html_open(&page, title);
-    seam_html_text(&page, machine);
+    seam_page_open(&page, title, svg);
+    seam_page_text(&page, machine);
     for (uint32_t i = 0; i < k->n_cases; i++)
-        for (uint32_t s = 0; s < (k->o->config[1] ? 2u : 1u); s++) {
+        for (uint32_t s = 0; s < n_sides; s++) {
             const struct kind_case *c = &k->c[i];
+            char context[24] = "";
 
-            snprintf(label[n], sizeof label[n], "%.15s %u",
-                     s ? k->side[1].name : c->name, c->tokens);
+            if (k->o->context.n > 1)
+                snprintf(context, sizeof context, " at %u", c->context);
+            snprintf(label[n], sizeof label[n], "%.16s%s%.12s %u%s", c->name,
+                     n_sides > 1 ? ", " : "",
+                     n_sides > 1 ? k->side[s].name : "", c->tokens, context);
             bar[n] =
                 (struct seam_bar){ label[n], seam_samples_at(&c->us[s], 0.5) };
             n++;
         }
-    seam_html_bars(&page, "Time of a call, by tokens", "us", bar, n);
+    seam_page_bars(&page, "Time of a call, by tokens", "us", bar, n);
     for (uint32_t i = 0; i < k->n_cases; i++)
         if (case_is_first(k, i)) {
             page_curves(k, &page, &k->c[i], false);
             page_curves(k, &page, &k->c[i], true);
         }
-    seam_html_heading(&page, "All");
-    seam_html_table(&page, rows, columns);
-    seam_html_close(&page);
-    rc = page.failed ? seam_fail(err, SEAM_ENOMEM, "out of memory")
-                     : seam_report_file(k->o->html, page.p, page.n, err);
+    seam_page_heading(&page, "All");
+    seam_page_table(&page, rows, columns);
+    rc = seam_page_write(&page, svg ? k->o->svg : k->o->html, err);
 out:
-    seam_buf_release(&page);
     free(label);
     free(bar);
     return rc;
@@ -356,9 +380,12 @@ static int kind_report(struct kind *k, struct seam_error *err)
     char title[160];
     int rc = 0;
 
-    printf("%-18s %-18s %6s %8s %4s %9s %11s %6s %8s %9s %7s %6s %8s %6s\n",
-           "case", "plugin", "tokens", "context", "seqs", "error", "us",
-           "spread", "launches", "MB", "GB/s", "read", "GFLOP/s", "dot");
+    printf("%-18s %-18s %6s %8s %4s %9s %11s %6s %8s %9s %7s %6s %8s", "case",
+           "plugin", "tokens", "context", "seqs", "error", "us", "spread",
+           "launches", "MB", "GB/s", "read", "GFLOP/s");
+    for (int d = 0; d < SEAM_N_DOTS; d++)
+        printf(" %6s", dot_name[d]);
+    printf("\n");
     for (uint32_t i = 0; i < k->n_cases; i++)
         for (uint32_t s = 0; s < (k->o->config[1] ? 2u : 1u); s++) {
             kind_print(k, &k->c[i], s);
@@ -379,7 +406,9 @@ static int kind_report(struct kind *k, struct seam_error *err)
     if (!rc && k->o->json)
         rc = seam_report_json(k->o->json, root, err);
     if (!rc && k->o->html)
-        rc = kind_page(k, machine.p ? machine.p : "", rows, title, err);
+        rc = kind_page(k, machine.p ? machine.p : "", rows, title, false, err);
+    if (!rc && k->o->svg)
+        rc = kind_page(k, machine.p ? machine.p : "", rows, title, true, err);
     json_decref(root);
     json_decref(rows);
     seam_buf_release(&machine);
@@ -397,7 +426,8 @@ static int side_open(struct kind *k, uint32_t i, struct seam_error *err)
     enum seam_role role = k->o->role;
     int rc = seam_runtime_open(&s->rt, &ro, err);
 
-    s->name = k->o->config[i]->plugin[role].name;
+    s->name = i == 1 && k->o->label ? k->o->label
+                                    : k->o->config[i]->plugin[role].name;
     if (rc)
         return rc;
     if (s->rt->device.ordinal >= 0)

@@ -32,7 +32,9 @@ struct seam_bench_kind_opts {
     uint32_t check_context; /* tokens before them                             */
     double limit;           /* of the normalised error                        */
     uint64_t read_bytes;
-    const char *json, *html;
+    const char *json, *html, *svg;
+    /* What [1] is called in the report; NULL: its name. */
+    const char *label;
 };
 
 /* EDATA: a plugin is wrong, and nothing was timed.  [control] */
@@ -60,7 +62,7 @@ struct kind_case {
     double error[2];   /* of each side                                        */
     struct seam_samples us[2], ratio;
     double launches[2];
-    double read, dot; /* ceilings measured meanwhile                          */
+    double read, dot[SEAM_N_DOTS]; /* ceilings measured meanwhile             */
 };
 
 struct kind {

@@ -444,6 +444,7 @@ static json_t *report_prefill(struct bench *b, uint32_t context,
     const struct side *s = &b->side[0];
     double rate = seam_samples_at(&m[0].rate, 0.5), ops = 0;
     double part_ops[SEAM_N_WATCHED];
+    double f32 = seam_samples_at(&c->dot[SEAM_DOT_F32], 0.5);
     double bf16 = seam_samples_at(&c->dot[SEAM_DOT_BF16], 0.5);
     double int8 = seam_samples_at(&c->dot[SEAM_DOT_INT8], 0.5);
     json_t *o, *parts;
@@ -461,14 +462,16 @@ static json_t *report_prefill(struct bench *b, uint32_t context,
     measured_rest(&m[0]);
     parts = bench_parts(&m[0], NULL, 0, part_ops, bf16);
     printf("prefill %u at %u: %.1f tok/s (spread %.0f %%) = %.0f GFLOP/s of "
-           "weights, %.1f %% of bf16, %.1f %% of int8; glue %.1f %%\n",
+           "weights, %.0f %% of f32, %.1f %% of bf16, %.1f %% of int8; glue "
+           "%.1f %%\n",
            b->o->n_prefill, context, rate,
            100 * seam_samples_spread(&m[0].rate), ops / 1e9,
-           bf16 > 0 ? 100 * ops / bf16 : 0, int8 > 0 ? 100 * ops / int8 : 0,
-           100 * measured_glue(&m[0]));
+           f32 > 0 ? 100 * ops / f32 : 0, bf16 > 0 ? 100 * ops / bf16 : 0,
+           int8 > 0 ? 100 * ops / int8 : 0, 100 * measured_glue(&m[0]));
     print_parts(parts, true);
-    o = json_pack("{s:o, s:f, s:f, s:f, s:f, s:o}", "tokens_per_s",
+    o = json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:o}", "tokens_per_s",
                   seam_report_samples(&m[0].rate), "ops_per_s", ops,
+                  "percent_of_f32", f32 > 0 ? 100 * ops / f32 : 0,
                   "percent_of_bf16", bf16 > 0 ? 100 * ops / bf16 : 0,
                   "percent_of_int8", int8 > 0 ? 100 * ops / int8 : 0,
                   "percent_glue", 100 * measured_glue(&m[0]), "parts", parts);
@@ -511,7 +514,7 @@ static int bench_point(struct bench *b, uint32_t context,
 }
 
 /* Curve of one rate over contexts, if there are several. */
-static void page_curve(struct seam_buf *page, const json_t *points,
+static void page_curve(struct seam_page *page, const json_t *points,
                        const char *what)
 {
     double x[SEAM_BENCH_MAX_POINTS], y[SEAM_BENCH_MAX_POINTS];
@@ -530,11 +533,11 @@ static void page_curve(struct seam_buf *page, const json_t *points,
         y[curve.n++] = json_number_value(json_object_get(rate, "median"));
     }
     if (curve.n > 1)
-        seam_html_curves(page, what, "tokens of context", "tokens/s", &curve,
+        seam_page_curves(page, what, "tokens of context", "tokens/s", &curve,
                          1);
 }
 
-static void page_parts(struct seam_buf *page, const json_t *point,
+static void page_parts(struct seam_page *page, const json_t *point,
                        const char *what)
 {
     static const char *const columns[] = {
@@ -556,22 +559,21 @@ static void page_parts(struct seam_buf *page, const json_t *point,
     }
     snprintf(title, sizeof title, "A step of %s at %lld", what,
              (long long)json_integer_value(json_object_get(point, "context")));
-    seam_html_bars(page, title, "us", bar, n);
-    seam_html_table(page, rows, columns);
+    seam_page_bars(page, title, "us", bar, n);
+    seam_page_table(page, rows, columns);
 }
 
-static int bench_page(const struct bench *b, const char *machine,
+static int bench_page(const struct bench *b, const char *machine, bool svg,
                       struct seam_error *err)
 {
-    struct seam_buf page = { 0 };
+    struct seam_page page;
     char title[128];
     const json_t *p;
     size_t i;
-    int rc;
 
     snprintf(title, sizeof title, "seam bench model, %s", b->o->shape);
-    seam_html_open(&page, title);
-    seam_html_text(&page, machine);
+    seam_page_open(&page, title, svg);
+    seam_page_text(&page, machine);
     page_curve(&page, b->points, "decode");
     page_curve(&page, b->points, "prefill");
     json_array_foreach(b->points, i, p)
@@ -579,11 +581,7 @@ static int bench_page(const struct bench *b, const char *machine,
         page_parts(&page, p, "decode");
         page_parts(&page, p, "prefill");
     }
-    seam_html_close(&page);
-    rc = page.failed ? seam_fail(err, SEAM_ENOMEM, "out of memory")
-                     : seam_report_file(b->o->html, page.p, page.n, err);
-    seam_buf_release(&page);
-    return rc;
+    return seam_page_write(&page, svg ? b->o->svg : b->o->html, err);
 }
 
 static int bench_report(struct bench *b, struct seam_error *err)
@@ -606,7 +604,9 @@ static int bench_report(struct bench *b, struct seam_error *err)
         json_decref(root);
     }
     if (!rc && b->o->html)
-        rc = bench_page(b, machine.p ? machine.p : "", err);
+        rc = bench_page(b, machine.p ? machine.p : "", false, err);
+    if (!rc && b->o->svg)
+        rc = bench_page(b, machine.p ? machine.p : "", true, err);
     seam_buf_release(&machine);
     return rc;
 }

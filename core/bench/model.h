@@ -22,7 +22,7 @@ struct seam_bench_model_opts {
     uint32_t distinct;   /* tokens of context that are really computed; the
                             cache's pages after them are copies               */
     uint64_t read_bytes; /* memory for the read bandwidth                     */
-    const char *json, *html; /* files, or NULL                                */
+    const char *json, *html, *svg; /* files, or NULL                          */
 };
 
 /* Measure and print.  [control] */

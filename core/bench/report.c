@@ -95,7 +95,7 @@ int seam_report_json(const char *path, const json_t *root,
 
 #define CHART_W 720
 #define CHART_H 300
-#define LEFT    180 /* room for labels                                        */
+#define LEFT    240 /* room for labels                                        */
 
 static const char *const colour[] = { "#2b6cb0", "#c05621", "#2f855a",
                                       "#805ad5", "#b83280", "#4a5568" };
@@ -123,34 +123,101 @@ static void html_escaped(struct seam_buf *b, const char *s)
         }
 }
 
-void seam_html_open(struct seam_buf *b, const char *title)
+static void chart_text(struct seam_buf *b, double x, double y,
+                       const char *anchor, const char *text)
 {
-    seam_buf_str(b, "<!DOCTYPE html>\n<html lang=\"en\"><head>"
-                    "<meta charset=\"utf-8\"><title>");
-    html_escaped(b, title);
+    seam_buf_fmt(b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y,
+                 anchor);
+    html_escaped(b, text);
+    seam_buf_str(b, "</text>");
+}
+
+void seam_page_open(struct seam_page *p, const char *title, bool svg)
+{
+    *p = (struct seam_page){ .svg = svg, .height = svg ? 30 : 0 };
+    if (svg) {
+        chart_text(&p->b, 4, 20, "start", title);
+        seam_buf_str(&p->b, "\n");
+        return;
+    }
+    seam_buf_str(&p->b, "<!DOCTYPE html>\n<html lang=\"en\"><head>"
+                        "<meta charset=\"utf-8\"><title>");
+    html_escaped(&p->b, title);
     seam_buf_str(
-        b,
+        &p->b,
         "</title><style>body{font:15px sans-serif;margin:2em;max-width:60em}"
         "table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .7em;"
         "border-bottom:1px solid #ccc;text-align:right}td:first-child,"
         "th:first-child{text-align:left}svg text{font:12px sans-serif}"
         "</style></head><body>\n<h1>");
-    html_escaped(b, title);
-    seam_buf_str(b, "</h1>\n");
+    html_escaped(&p->b, title);
+    seam_buf_str(&p->b, "</h1>\n");
 }
 
-void seam_html_heading(struct seam_buf *b, const char *text)
+int seam_page_write(struct seam_page *p, const char *path,
+                    struct seam_error *err)
 {
-    seam_buf_str(b, "<h2>");
-    html_escaped(b, text);
-    seam_buf_str(b, "</h2>\n");
+    struct seam_buf whole = { 0 };
+    int rc;
+
+    if (p->svg) {
+        seam_buf_fmt(&whole,
+                     "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
+                     "height=\"%u\" viewBox=\"0 0 %d %u\">\n"
+                     "<style>text{font:12px sans-serif}</style>\n"
+                     "<rect width=\"100%%\" height=\"100%%\" "
+                     "fill=\"#fff\"/>\n",
+                     CHART_W, p->height, CHART_W, p->height);
+        seam_buf_add(&whole, p->b.p ? p->b.p : "", p->b.n);
+        seam_buf_str(&whole, "</svg>\n");
+    } else {
+        seam_buf_add(&whole, p->b.p ? p->b.p : "", p->b.n);
+        seam_buf_str(&whole, "</body></html>\n");
+    }
+    rc = p->b.failed || whole.failed
+             ? seam_fail(err, SEAM_ENOMEM, "out of memory")
+             : seam_report_file(path, whole.p, whole.n, err);
+    seam_buf_release(&whole);
+    seam_buf_release(&p->b);
+    return rc;
 }
 
-void seam_html_text(struct seam_buf *b, const char *text)
+void seam_page_heading(struct seam_page *p, const char *text)
 {
-    seam_buf_str(b, "<pre>");
-    html_escaped(b, text);
-    seam_buf_str(b, "</pre>\n");
+    if (p->svg)
+        return;
+    seam_buf_str(&p->b, "<h2>");
+    html_escaped(&p->b, text);
+    seam_buf_str(&p->b, "</h2>\n");
+}
+
+void seam_page_text(struct seam_page *p, const char *text)
+{
+    if (p->svg)
+        return;
+    seam_buf_str(&p->b, "<pre>");
+    html_escaped(&p->b, text);
+    seam_buf_str(&p->b, "</pre>\n");
+}
+
+/* A chart's title and place; chart_close ends it. */
+static void chart_open(struct seam_page *p, const char *title, uint32_t height)
+{
+    seam_page_heading(p, title);
+    if (p->svg) {
+        chart_text(&p->b, 4, p->height + 16, "start", title);
+        p->height += 24;
+        seam_buf_fmt(&p->b, "<g transform=\"translate(0 %u)\">", p->height);
+        p->height += height + 12;
+    } else {
+        seam_buf_fmt(&p->b, "<svg width=\"%d\" height=\"%u\" role=\"img\">",
+                     CHART_W, height);
+    }
+}
+
+static void chart_close(struct seam_page *p)
+{
+    seam_buf_str(&p->b, p->svg ? "</g>\n" : "</svg>\n");
 }
 
 static void html_cell(struct seam_buf *b, const json_t *v)
@@ -169,12 +236,15 @@ static void html_cell(struct seam_buf *b, const json_t *v)
     seam_buf_str(b, "</td>");
 }
 
-void seam_html_table(struct seam_buf *b, const json_t *rows,
+void seam_page_table(struct seam_page *p, const json_t *rows,
                      const char *const *columns)
 {
+    struct seam_buf *b = &p->b;
     const json_t *row;
     size_t i;
 
+    if (p->svg)
+        return;
     seam_buf_str(b, "<table><tr>");
     for (const char *const *c = columns; *c; c++) {
         seam_buf_str(b, "<th>");
@@ -192,27 +262,17 @@ void seam_html_table(struct seam_buf *b, const json_t *rows,
     seam_buf_str(b, "</table>\n");
 }
 
-static void chart_text(struct seam_buf *b, double x, double y,
-                       const char *anchor, const char *text)
-{
-    seam_buf_fmt(b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y,
-                 anchor);
-    html_escaped(b, text);
-    seam_buf_str(b, "</text>");
-}
-
-void seam_html_bars(struct seam_buf *b, const char *title, const char *unit,
+void seam_page_bars(struct seam_page *p, const char *title, const char *unit,
                     const struct seam_bar *bar, uint32_t n)
 {
+    struct seam_buf *b = &p->b;
     double most = 0;
     char text[64];
 
     for (uint32_t i = 0; i < n; i++)
         if (bar[i].value > most)
             most = bar[i].value;
-    seam_html_heading(b, title);
-    seam_buf_fmt(b, "<svg width=\"%d\" height=\"%u\" role=\"img\">", CHART_W,
-                 n * 22 + 4);
+    chart_open(p, title, n * 22 + 4);
     for (uint32_t i = 0; i < n; i++) {
         double w = most > 0 ? bar[i].value / most * (CHART_W - LEFT - 110) : 0;
 
@@ -224,7 +284,7 @@ void seam_html_bars(struct seam_buf *b, const char *title, const char *unit,
         snprintf(text, sizeof text, "%.5g %s", bar[i].value, unit);
         chart_text(b, LEFT + w + 6, i * 22 + 15, "start", text);
     }
-    seam_buf_str(b, "</svg>\n");
+    chart_close(p);
 }
 
 struct frame {
@@ -265,9 +325,10 @@ static void curve_draw(struct seam_buf *b, const struct frame *f,
     seam_buf_str(b, "</g>");
 }
 
-void seam_html_curves(struct seam_buf *b, const char *title, const char *x,
+void seam_page_curves(struct seam_page *p, const char *title, const char *x,
                       const char *y, const struct seam_curve *curve, uint32_t n)
 {
+    struct seam_buf *b = &p->b;
     struct frame f = { INFINITY, 0, 0 };
     char text[64];
 
@@ -279,9 +340,7 @@ void seam_html_curves(struct seam_buf *b, const char *title, const char *x,
             f.x1 = at > f.x1 ? at : f.x1;
             f.y1 = curve[i].y[k] > f.y1 ? curve[i].y[k] : f.y1;
         }
-    seam_html_heading(b, title);
-    seam_buf_fmt(b, "<svg width=\"%d\" height=\"%d\" role=\"img\">", CHART_W,
-                 CHART_H);
+    chart_open(p, title, CHART_H);
     for (int i = 0; i <= 4; i++) {
         double v = f.y1 * i / 4;
 
@@ -300,10 +359,5 @@ void seam_html_curves(struct seam_buf *b, const char *title, const char *x,
         curve_draw(b, &f, &curve[i], i);
     chart_text(b, CHART_W / 2.0, CHART_H - 5, "middle", x);
     chart_text(b, 4, 16, "start", y);
-    seam_buf_str(b, "</svg>\n");
-}
-
-void seam_html_close(struct seam_buf *b)
-{
-    seam_buf_str(b, "</body></html>\n");
+    chart_close(p);
 }

@@ -28,20 +28,33 @@ int seam_report_file(const char *path, const char *text, size_t n,
 
 /* ---- A page -------------------------------------------------------------- */
 
-void seam_html_open(struct seam_buf *b, const char *title);
-void seam_html_heading(struct seam_buf *b, const char *text);
+/* Either HTML or, of the same calls, an SVG with the charts one below the
+ * other. */
+struct seam_page {
+    struct seam_buf b;
+    bool svg;
+    uint32_t height; /* of the SVG so far                                     */
+};
+
+void seam_page_open(struct seam_page *p, const char *title, bool svg);
+/* Write it to a file and release it.  ENOMEM; EINVAL with the system's words. */
+int seam_page_write(struct seam_page *p, const char *path,
+                    struct seam_error *err);
+
+/* These three are left out of an SVG. */
+void seam_page_heading(struct seam_page *p, const char *text);
 /* Text as it is, with line breaks. */
-void seam_html_text(struct seam_buf *b, const char *text);
+void seam_page_text(struct seam_page *p, const char *text);
 /* rows: a list of objects; columns: keys, NULL-terminated.  Numbers are written
  * with five digits; {"median"} stands for its median. */
-void seam_html_table(struct seam_buf *b, const json_t *rows,
+void seam_page_table(struct seam_page *p, const json_t *rows,
                      const char *const *columns);
 
 struct seam_bar {
     const char *label;
     double value;
 };
-void seam_html_bars(struct seam_buf *b, const char *title, const char *unit,
+void seam_page_bars(struct seam_page *p, const char *title, const char *unit,
                     const struct seam_bar *bar, uint32_t n);
 
 struct seam_curve {
@@ -50,9 +63,8 @@ struct seam_curve {
     uint32_t n;
 };
 /* x is drawn logarithmically, from its smallest value above 0. */
-void seam_html_curves(struct seam_buf *b, const char *title, const char *x,
+void seam_page_curves(struct seam_page *p, const char *title, const char *x,
                       const char *y, const struct seam_curve *curve,
                       uint32_t n);
-void seam_html_close(struct seam_buf *b);
 
 #endif

@@ -1,4 +1,5 @@
 /* seam bench: how fast the parts are, and the whole. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,8 @@ static const char help[] =
     "  --distinct N          tokens of context that are computed, the rest\n"
     "                        being copies of their pages; 1024\n"
     "  --read-mb N           memory to measure the read bandwidth with; 1024\n"
-    "  --json FILE, --html FILE   the same as data, and as a page\n"
+    "  --json FILE, --html FILE, --svg FILE   the same as data, as a page,\n"
+    "                        and its charts alone\n"
     "  -c, --set, --threads  as for serve; without -c, the tree's plugins\n"
     "\n"
     "options of model:\n"
@@ -77,6 +79,7 @@ struct cli_bench {
     struct seam_bench_model_opts model;
     struct seam_bench_kind_opts kind;
     const char *plugin[3]; /* names or files: it, the one against, reference  */
+    char *file[3];         /* where plugin[] is a file: its absolute path     */
 };
 
 /* "N,N,..." */
@@ -134,6 +137,8 @@ static int bench_flag(struct cli_bench *b, const char *flag, const char *value)
         m->json = value;
     else if (!strcmp(flag, "--html"))
         m->html = value;
+    else if (!strcmp(flag, "--svg"))
+        m->svg = value;
     else if (!strcmp(flag, "--plugin"))
         b->plugin[0] = value;
     else if (!strcmp(flag, "--against"))
@@ -498,7 +503,7 @@ static int bench_model(struct cli_bench *b)
 /* One of the three plugins: what its configuration has of its own. */
 struct bench_plugin {
     struct seam_cli_opts more;
-    char key[3][64], name[64], number[4][24];
+    char key[3][64], name[64], label[80], number[4][24];
 };
 
 /* The name of a plugin, or of the one in a file. */
@@ -583,6 +588,37 @@ static enum seam_role bench_role(const char *word)
     return SEAM_N_ROLES;
 }
 
+/* Files are absolute for the loader, whatever they are called here. */
+static int bench_files(struct cli_bench *b, struct seam_error *err)
+{
+    for (int i = 0; i < 3; i++) {
+        if (!b->plugin[i] || !strchr(b->plugin[i], '/'))
+            continue;
+        b->file[i] = realpath(b->plugin[i], NULL);
+        if (!b->file[i])
+            return seam_fail_errno(err, SEAM_ENOENT, errno, "%s", b->plugin[i]);
+        b->plugin[i] = b->file[i];
+    }
+    return 0;
+}
+
+/* What the one against is called where both plugins have one name: its file, if
+ * that says more. */
+static const char *bench_label(const struct cli_bench *b, const char *name,
+                               char *text, size_t n)
+{
+    const char *slash = b->plugin[1] ? strrchr(b->plugin[1], '/') : NULL;
+    const char *file = slash ? slash + 1 : name;
+    size_t same = strlen(name);
+
+    if (!strncmp(file, name, same) &&
+        (!file[same] || !strcmp(file + same, ".so")))
+        snprintf(text, n, "%s (2)", name);
+    else
+        snprintf(text, n, "%s", file);
+    return text;
+}
+
 static int bench_kind_configs(struct cli_bench *b, const char *path,
                               struct bench_plugin p[3], struct seam_config c[3],
                               struct seam_log *log, struct seam_error *err)
@@ -596,12 +632,18 @@ static int bench_kind_configs(struct cli_bench *b, const char *path,
 
     if (!b->plugin[0])
         b->plugin[0] = preset[b->kind.role];
+    rc = bench_files(b, err);
+    if (rc)
+        return rc;
     rc = bench_plugin_flags(b, b->plugin[0], &p[0], err);
     n = strlen(p[0].name);
     snprintf(reference, sizeof reference, "%s%s", p[0].name,
              n > 4 && !strcmp(p[0].name + n - 4, "_ref") ? "" : "_ref");
     if (!rc && b->plugin[1])
         rc = bench_plugin_flags(b, b->plugin[1], &p[1], err);
+    if (!rc && b->plugin[1] && !strcmp(p[0].name, p[1].name))
+        b->kind.label =
+            bench_label(b, p[1].name, p[1].label, sizeof p[1].label);
     if (!rc)
         rc = bench_plugin_flags(b, b->plugin[2] ? b->plugin[2] : reference,
                                 &p[2], err);
@@ -638,6 +680,7 @@ static int bench_kind(struct cli_bench *b, enum seam_role role)
     b->kind.read_bytes = b->model.read_bytes;
     b->kind.json = b->model.json;
     b->kind.html = b->model.html;
+    b->kind.svg = b->model.svg;
     rc = p ? bench_model_path(b, &path, &err)
            : seam_fail(&err, SEAM_ENOMEM, "out of memory");
     if (!rc)
@@ -646,6 +689,8 @@ static int bench_kind(struct cli_bench *b, enum seam_role role)
         rc = seam_bench_kind_run(&b->kind, &err);
     for (int i = 0; i < 3; i++)
         seam_config_release(&c[i]);
+    for (int i = 0; i < 3; i++)
+        free(b->file[i]);
     free(path);
     free(p);
     return rc ? seam_cli_fail(&err) : 0;
