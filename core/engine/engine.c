@@ -80,6 +80,11 @@ uint32_t seam_engine_max_context(const struct seam_engine *e)
     return e->rt->limits.max_context;
 }
 
+uint32_t seam_engine_max_queue(const struct seam_engine *e)
+{
+    return (uint32_t)e->config->engine.max_queue;
+}
+
 uint32_t seam_engine_vocab(const struct seam_engine *e)
 {
     return seam_checkpoint_config(e->rt->model.checkpoint)->vocab;

@@ -90,6 +90,7 @@ const struct seam_tokenizer *seam_engine_tokenizer(const struct seam_engine *e);
 struct seam_instance *seam_engine_plugin(const struct seam_engine *e,
                                          enum seam_role role);
 uint32_t seam_engine_max_context(const struct seam_engine *e);
+uint32_t seam_engine_max_queue(const struct seam_engine *e);
 uint32_t seam_engine_vocab(const struct seam_engine *e);
 /* The tokens as grammars see them. */
 const struct seam_vocab *seam_engine_vocabulary(const struct seam_engine *e);

@@ -758,8 +758,15 @@ static int chat_choices(struct seam_chat *c, struct seam_api_error *e)
 {
     const struct seam_request *r = c->r;
     uint64_t seed = r->has_seed ? (uint64_t)r->seed : seam_id_random();
-    uint32_t n = c->n_prompts * r->n;
+    uint32_t n = c->n_prompts * r->n, max = seam_engine_max_queue(c->engine);
 
+    /* To come back later would be of no use. */
+    if (n > max)
+        return seam_api_invalid(e, c->n_prompts > 1 ? "prompt" : "n",
+                                "%u choices are asked for (%u prompts, n %u); "
+                                "this server's queue holds %u "
+                                "(engine.max_queue)",
+                                n, c->n_prompts, r->n, max);
     c->choice = calloc(n, sizeof *c->choice);
     if (!c->choice)
         return chat_no_memory(e);

@@ -338,6 +338,37 @@ Test(completions, give_one_choice_for_each_prompt_and_n)
     fixture_close(&f);
 }
 
+/* 429 would ask to come back later, for ever. */
+Test(completions, that_no_queue_can_take_are_refused_for_good)
+{
+    static const struct seam_flag flags[] = { { "engine.max_queue", "4" } };
+    static const struct {
+        const char *body, *param;
+    } as[] = { { "{\"prompt\":\"x\",\"n\":5}", "n" },
+               { "{\"prompt\":[\"x\",\"y\",\"z\"],\"n\":2}", "prompt" } };
+    struct fixture f;
+    struct reply r;
+
+    fixture_init(&f);
+    fixture_text(&f, "ab\1");
+    fixture_bind(&f, flags, 1, NULL);
+    fixture_start(&f);
+    for (size_t i = 0; i < sizeof as / sizeof *as; i++) {
+        client_post(f.url, "/v1/completions", as[i].body, &r);
+        cr_expect_eq(r.status, 400, "%s", r.body.p);
+        cr_expect_str_eq(string_at(reply_at(&r, "error", NULL), "param"),
+                         as[i].param);
+        cr_expect_not_null(strstr(r.body.p, "holds 4 (engine.max_queue)"), "%s",
+                           r.body.p);
+        reply_release(&r);
+    }
+    client_post(f.url, "/v1/completions",
+                "{\"prompt\":[\"x\",\"y\"],\"n\":2,\"seed\":1}", &r);
+    cr_expect_eq(r.status, 200, "%s", r.body.p);
+    reply_release(&r);
+    fixture_close(&f);
+}
+
 Test(completions, echo_the_prompt_with_its_probabilities)
 {
     struct fixture f;
