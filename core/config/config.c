@@ -940,6 +940,12 @@ static int config_finish(const struct config_reader *r)
                          "least engine.max_seqs, which is %lld",
                          config_whence(r), (long long)c->engine.max_step_tokens,
                          (long long)c->engine.max_seqs);
+    if (c->engine.prefix_dir && !c->engine.prefix_bytes)
+        return seam_fail(r->err, SEAM_EDATA,
+                         "%s: engine.prefix_dir: is set, but nothing goes "
+                         "there while engine.prefix_bytes is 0; drop one of "
+                         "the two",
+                         config_whence(r));
     if (!c->model.name)
         rc = config_derive(r, &c->model.name, config_model_name(c->model.path));
     if (!rc && !c->plugin_dir)

@@ -198,7 +198,8 @@ S("engine.guard_bands", \
           "granted; auto: in debug builds") \
 S("engine.prefix_dir", STRING(engine.prefix_dir), .is_path = true, \
   .preset_words = "none", \
-  .help = "folder where such states outlive the server, made when missing") \
+  .help = "folder where such states outlive the server, made when missing; " \
+          "not with engine.prefix_bytes 0") \
 S("engine.prefix_disk_bytes", \
   INT(engine.prefix_disk_bytes, "8589934592", 1 << 20, INT64_C(1) << 46), \
   .help = "size of the files in that folder") \

@@ -836,6 +836,14 @@ Test(config, a_step_holds_a_token_of_every_sequence)
             "engine.max_seqs, which is 20");
 }
 
+Test(config, a_folder_of_prefixes_needs_prefixes)
+{
+    refused("{\"engine\": {\"prefix_bytes\": 0, \"prefix_dir\": \"p\"}, " MODEL
+                PLUGINS "}",
+            "conf/x.json: engine.prefix_dir: is set, but nothing goes there "
+            "while engine.prefix_bytes is 0; drop one of the two");
+}
+
 /* ---- Secrets ------------------------------------------------------------- */
 
 Test(config, secrets_are_never_shown)
