@@ -293,6 +293,31 @@ static const char *tuple_wrong(const struct g_schema *s, const json_t *v,
     return NULL;
 }
 
+/* Is there an integer in v that is beyond 64 bits?  It became a real, whose
+ * digits are no longer those that were written. */
+static bool has_big(struct g_schema *s, const json_t *v)
+{
+    const char *key;
+    json_t *x;
+    size_t i;
+
+    if (!g_work(s->b, 1))
+        return false;
+    if (json_is_real(v))
+        return fabs(json_real_value(v)) >= 0x1p63;
+    json_array_foreach(g_loose(v), i, x)
+    {
+        if (has_big(s, x))
+            return true;
+    }
+    json_object_foreach(g_loose(v), key, x)
+    {
+        if (has_big(s, x))
+            return true;
+    }
+    return false;
+}
+
 int g_schema_check(struct g_schema *s, const json_t *v, const struct g_place *p)
 {
     const char *key, *wrong;
@@ -309,6 +334,9 @@ int g_schema_check(struct g_schema *s, const json_t *v, const struct g_place *p)
         wrong = value_wrong(k, x);
         if (wrong)
             return g_fail_place(s->b, p, key, "%s", wrong);
+        if ((!strcmp(key, "const") || !strcmp(key, "enum")) && has_big(s, x))
+            return g_fail_place(s->b, p, key,
+                                "numbers beyond 64 bits are not supported");
         if (!strcmp(key, "items") || !strcmp(key, "additionalItems")) {
             wrong = tuple_wrong(s, v, key);
             if (wrong)

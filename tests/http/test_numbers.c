@@ -184,3 +184,46 @@ Test(numbers, beside_a_long_one_stay_integers)
     reply_release(&r);
     fixture_close(&f);
 }
+
+/* A constant that is written has the digits that were asked for, or is
+ * refused. */
+Test(numbers, that_could_not_be_written_as_asked_for_are_refused)
+{
+    static const char *const big[][2] = {
+        { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"
+          "\"name\":\"n\",\"schema\":{\"const\":" BIG "}}}",
+          "response_format.json_schema.schema.const" },
+        { "\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\","
+          "\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+          "\"properties\":{\"x\":{\"type\":\"integer\",\"enum\":[-" BIG "]}},"
+          "\"required\":[\"x\"]}}}]",
+          "tools[0].function.parameters.properties.x.enum" },
+    };
+    struct fixture f;
+    struct reply r;
+    char body[1024];
+
+    open_one(&f, "</think>9223372036854775807\1");
+    for (size_t i = 0; i < sizeof big / sizeof *big; i++) {
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],%s}",
+                 big[i][0]);
+        client_post(f.url, "/v1/chat/completions", body, &r);
+        cr_expect_eq(r.status, 400, "%s: %s", body, r.body.p);
+        cr_expect_str_eq(
+            json_string_value(reply_at(&r, "error", "param", NULL)), big[i][1],
+            "%s", r.body.p);
+        reply_release(&r);
+    }
+    client_post(f.url, "/v1/chat/completions",
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":"
+                "{\"name\":\"n\",\"schema\":{\"const\":9223372036854775807}}}}",
+                &r);
+    cr_assert_eq(r.status, 200, "%s", r.body.p);
+    cr_expect_str_eq(json_string_value(reply_at(&r, "choices", "0", "message",
+                                                "content", NULL)),
+                     "9223372036854775807");
+    reply_release(&r);
+    fixture_close(&f);
+}
