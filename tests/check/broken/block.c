@@ -24,6 +24,9 @@
 #include <pthread.h>
 #include <unistd.h>
 #endif
+#if BROKEN(D1)
+#include <time.h>
+#endif
 #if BROKEN(T5_FORWARD) || BROKEN(T5_LOAD)
 #include <xmmintrin.h>
 #endif
@@ -59,10 +62,26 @@ __attribute__((constructor)) static void loaded(void)
 }
 #endif
 
+#if BROKEN(L6)
+void seam_block_is_nowhere(void);
+#endif
+
+#if BROKEN(L7) /* linked without relro */
+__attribute__((constructor)) static void loaded(void)
+{
+    volatile char *build = (char *)(uintptr_t)seam_plugin_entry.ident.build;
+
+    build[0] = 'x';
+}
+#endif
+
 static int block_init(const struct seam_host *h, struct seam_error *err)
 {
     if (BROKEN(L9))
         return fail(err, SEAM_EDEVICE, "the thing is not plugged in");
+#if BROKEN(L6)
+    seam_block_is_nowhere();
+#endif
 #if BROKEN(C1)
     setenv("SEAM_BROKEN", "1", 1);
 #endif
@@ -338,6 +357,17 @@ static void block_destroy(void *self)
         free(self);
 }
 
+#if BROKEN(D1)
+/* Longer than the five seconds that it may take. */
+static void block_quiesce(void *self)
+{
+    const struct timespec t = { .tv_sec = 7 };
+
+    (void)self;
+    nanosleep(&t, NULL);
+}
+#endif
+
 #if BROKEN(C2)
 SEAM_EXPORT int seam_helper(void);
 int seam_helper(void)
@@ -365,5 +395,8 @@ const struct seam_plugin seam_plugin_entry = {
     .create = block_create,
     .needs = block_needs,
     .attach = block_attach,
+#if BROKEN(D1)
+    .quiesce = block_quiesce,
+#endif
     .destroy = block_destroy,
 };
