@@ -208,16 +208,43 @@ static void dense_task(void *arg, uint32_t i, uint32_t worker)
             dense_row_i8(w, o + r);
 }
 
-/* Large pieces in large pages: a decode step walks through all of them. */
-static void *dense_memory(uint64_t bytes)
+enum { LARGE = 2 << 20, PAGE = 4096 };
+
+struct dense_pages {
+    char *p;
+    uint64_t bytes;
+};
+
+static void dense_touch(void *arg, uint32_t i, uint32_t worker)
 {
-    uint64_t align = bytes >= 2 << 20 ? 2 << 20 : 64;
+    const struct dense_pages *m = arg;
+    uint64_t from = (uint64_t)i * LARGE;
+
+    (void)worker;
+    for (uint64_t at = from; at < m->bytes && at < from + LARGE; at += PAGE)
+        *(volatile char *)(m->p + at) = 0;
+}
+
+/* Large pieces in large pages: a decode step walks through all of them.
+ *
+ * A page holds rows of many threads (in the layout of int4 all of them), so that
+ * none of them is the one that should touch it first; but left to quantising, the
+ * thread of a matrix's first task would touch all its int4 pages and draw them
+ * to its node.  Touched in turns, they are spread over the nodes of all
+ * threads. */
+static void *dense_memory(uint64_t bytes, seam_parallel *parallel, void *ctx)
+{
+    uint64_t align = bytes >= LARGE ? LARGE : 64;
     void *p;
 
     bytes = (bytes + align - 1) & ~(align - 1);
     p = aligned_alloc(align, bytes);
-    if (p && align > 64)
+    if (p && align > 64) {
+        struct dense_pages m = { p, bytes };
+
         madvise(p, bytes, MADV_HUGEPAGE);
+        parallel(ctx, (uint32_t)(bytes / LARGE), dense_touch, &m);
+    }
     return p;
 }
 
@@ -236,7 +263,7 @@ int seam_dense_make(struct seam_dense *d, const struct seam_tensor *t,
 
     w.group = s.group;
     d->bytes = s.data + s.scale + s.zero;
-    d->p = dense_memory(d->bytes);
+    d->p = dense_memory(d->bytes, parallel, ctx);
     if (!d->p)
         return seam_fail(err, SEAM_ENOMEM,
                          "out of memory for %llu bytes of quantised weights",

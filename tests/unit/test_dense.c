@@ -93,6 +93,18 @@ Test(dense, int8_stays_within_a_hundredth)
         }
 }
 
+Test(dense, fills_pieces_of_several_large_pages)
+{
+    struct seam_tensor t;
+    double e = lost(SEAM_BF16, SEAM_DENSE_I8, 820, 2560, &t);
+
+    cr_expect_gt(t.bytes, 2u << 20);
+    cr_expect_lt(e, .01, "%g", e);
+    e = lost(SEAM_BF16, SEAM_DENSE_I4, 1640, 2560, &t);
+    cr_expect_geq(t.bytes, 2u << 20);
+    cr_expect_lt(e, .125, "%g", e);
+}
+
 Test(dense, int4_stays_within_an_eighth)
 {
     static const uint16_t dtype[] = { SEAM_BF16, SEAM_F16, SEAM_F32 };
