@@ -150,6 +150,8 @@ const char *seam_api_type(int status)
         return "unavailable_error";
     case 504:
         return "timeout_error";
+    case 505: /* the client's choice of version */
+        return "invalid_request_error";
     }
     return status >= 500 ? "server_error" : "invalid_request_error";
 }
@@ -171,6 +173,8 @@ const char *seam_api_type_anthropic(int status)
         return "overloaded_error";
     case 504:
         return "timeout_error";
+    case 505: /* the client's choice of version */
+        return "invalid_request_error";
     }
     return status >= 500 ? "api_error" : "invalid_request_error";
 }

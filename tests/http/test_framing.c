@@ -133,6 +133,25 @@ Test(framing, refuses_heads_that_others_read_otherwise)
     fixture_close(&f);
 }
 
+Test(framing, an_unknown_version_is_the_clients_mistake)
+{
+    struct fixture f;
+    struct client c;
+    struct reply r;
+    const char *type;
+
+    open_small(&f);
+    client_open(&c, f.url);
+    client_puts(&c, "GET /v1/models HTTP/2.0\r\nHost: t\r\n\r\n");
+    cr_assert(client_reply(&c, &r));
+    cr_expect_eq(r.status, 505, "%s", r.head.p);
+    type = json_string_value(reply_at(&r, "error", "type", NULL));
+    cr_expect_str_eq(type ? type : "", "invalid_request_error", "%s", r.body.p);
+    reply_release(&r);
+    client_close(&c);
+    fixture_close(&f);
+}
+
 Test(framing, refuses_white_space_before_a_later_request)
 {
     struct fixture f;
