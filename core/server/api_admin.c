@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/json.h"
 #include "core/engine/swap.h"
 #include "core/server/answer.h"
 #include "core/server/routes.h"
@@ -301,18 +300,10 @@ void seam_api_swap(struct seam_http *h)
     struct seam_engine *engine = seam_server_engine(h->s);
     struct seam_swap_report r;
     struct seam_api_error e;
-    struct seam_error err;
     json_t *body =
-        seam_json_parse(h->body.p ? h->body.p : "", h->body.n, "body", 0, &err);
-    int rc = 0;
+        seam_request_json(h->body.p ? h->body.p : "", h->body.n, NULL, &e);
+    int rc = body ? admin_swap(h, body, &r, &e) : -1;
 
-    if (!body)
-        rc = seam_api_fail(&e, 400, "invalid_json", NULL, "%s", err.text);
-    else if (!json_is_object(body))
-        rc = seam_api_fail(&e, 400, "invalid_json", NULL,
-                           "the body must be an object");
-    else
-        rc = admin_swap(h, body, &r, &e);
     json_decref(body);
     if (rc) {
         seam_http_fail(h, &e);

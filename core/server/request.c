@@ -50,12 +50,23 @@ static uint64_t request_tree_bytes(const char *s, size_t n)
     return bytes;
 }
 
+static bool request_is_blank(const char *s, size_t n)
+{
+    while (n && memchr(" \t\r\n", s[n - 1], 4))
+        n--;
+    return !n;
+}
+
 json_t *seam_request_json(const char *text, size_t n, struct seam_spelling *s,
                           struct seam_api_error *e)
 {
     struct seam_error err;
     json_t *v;
 
+    if (request_is_blank(text, n)) {
+        seam_api_fail(e, 400, "invalid_json", NULL, "the body is empty");
+        return NULL;
+    }
     if (request_tree_bytes(text, n) > TREE_BYTES) {
         seam_api_fail(e, 400, "invalid_json", NULL,
                       "the body holds too many values (more than %u MiB once "

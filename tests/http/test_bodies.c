@@ -208,6 +208,24 @@ Test(ht3, what_is_no_object_is_refused)
     fixture_close(&f);
 }
 
+Test(ht3, an_empty_body_is_said_to_be_empty)
+{
+    static const char *const routes[] = { CHAT, "/v1/messages", "/v1/responses",
+                                          "/tokenize" };
+    struct fixture f;
+    struct reply r;
+
+    open_ok(&f);
+    for (size_t i = 0; i < 2 * (sizeof routes / sizeof *routes); i++) {
+        client_post(f.url, routes[i / 2], i % 2 ? " \r\n\t" : "", &r);
+        cr_expect_eq(r.status, 400, "%s", routes[i / 2]);
+        cr_expect_not_null(strstr(r.body.p, "the body is empty"), "%s: %s",
+                           routes[i / 2], r.body.p);
+        reply_release(&r);
+    }
+    fixture_close(&f);
+}
+
 Test(ht3, zero_characters_do_not_cut_text)
 {
     struct fixture f;
