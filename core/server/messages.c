@@ -29,8 +29,8 @@ static const json_t *value_at(const json_t *o, const char *key)
 
 /* ---- Messages ------------------------------------------------------------ */
 
-static int part_check(const json_t *part, const char *role, size_t i, size_t j,
-                      struct seam_api_error *e)
+int seam_part_check(const json_t *part, const char *role, const char *where,
+                    struct seam_api_error *e)
 {
     static const char *const text[] = { "text", "input_text", "output_text",
                                         NULL };
@@ -42,9 +42,7 @@ static int part_check(const json_t *part, const char *role, size_t i, size_t j,
     static const char *const think[] = { "thinking", "reasoning",
                                          "redacted_thinking", NULL };
     const char *type;
-    char where[64];
 
-    snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, j);
     if (json_is_string(part))
         return 0;
     if (!json_is_object(part))
@@ -110,13 +108,17 @@ static int message_check(const json_t *m, size_t i, struct seam_api_error *e)
     if (!is_one_of(role, roles))
         return seam_api_invalid(e, where,
                                 "the role must be system, developer, "
-                                "user, assistant or tool");
+                                "user, assistant, tool or function");
     if (!strcmp(role, "function"))
         role = "tool";
     v = value_at(m, "content");
     if (json_is_array(v)) {
-        json_array_foreach(v, j,
-                           item) if (part_check(item, role, i, j, e)) return -1;
+        json_array_foreach(v, j, item)
+        {
+            snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, j);
+            if (seam_part_check(item, role, where, e))
+                return -1;
+        }
     } else if (v && !json_is_string(v)) {
         snprintf(where, sizeof where, "messages[%zu].content", i);
         return seam_api_invalid(e, where,
@@ -197,6 +199,11 @@ static int tool_check(const json_t *tool, const char *field, size_t i,
         snprintf(where, sizeof where, "%s[%zu].type", field, i);
         return seam_api_fail(e, 400, "unsupported_value", where,
                              "the only type of tool is function");
+    }
+    v = value_at(tool, "function");
+    if (v && !json_is_object(v)) {
+        snprintf(where, sizeof where, "%s[%zu].function", field, i);
+        return seam_api_invalid(e, where, "function must be an object");
     }
     f = tool_function(tool);
     snprintf(where, sizeof where, "%s[%zu].%sname", field, i,

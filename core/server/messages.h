@@ -9,6 +9,11 @@
 /* Shapes that the chat spec accepts (2.1); the parser normalises them. */
 int seam_messages_check(const json_t *messages, struct seam_api_error *e);
 
+/* The same of one part of the content of a message with that role; where is its
+ * path. */
+int seam_part_check(const json_t *part, const char *role, const char *where,
+                    struct seam_api_error *e);
+
 /* Functions, wrapped or flat; name is the field, for messages. */
 int seam_tools_check(const json_t *tools, const char *name,
                      struct seam_api_error *e);

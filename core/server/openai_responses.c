@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/server/messages.h"
 #include "core/server/request.h"
 
 const struct seam_api_name seam_responses_names[] = {
@@ -119,6 +120,23 @@ static json_t *turn_open(struct turns *t)
     return t->open;
 }
 
+/* Refuse parts here, by the path they have here. */
+static int item_parts(const json_t *list, const char *role, const char *where,
+                      const char *field, struct seam_api_error *e)
+{
+    const json_t *part;
+    char path[64];
+    size_t i;
+
+    json_array_foreach(list, i, part)
+    {
+        snprintf(path, sizeof path, "%s.%s[%zu]", where, field, i);
+        if (seam_part_check(part, role, path, e))
+            return -1;
+    }
+    return 0;
+}
+
 static int item_message(struct turns *t, const json_t *item, const char *where,
                         struct seam_api_error *e)
 {
@@ -131,6 +149,8 @@ static int item_message(struct turns *t, const json_t *item, const char *where,
         return seam_api_invalid(e, where,
                                 "a message needs a role, and content "
                                 "that is a string or a list of parts");
+    if (item_parts(content, role, where, "content", e))
+        return -1;
     if (strcmp(role, "assistant")) {
         t->open = NULL;
         json_array_append_new(t->messages, json_pack("{s:s, s:O*}", "role",
@@ -181,6 +201,8 @@ static int item_output(struct turns *t, const json_t *item, const char *where,
                                 "a function_call_output needs a "
                                 "call_id, and an output that is a "
                                 "string or a list of parts");
+    if (item_parts(output, "tool", where, "output", e))
+        return -1;
     t->open = NULL;
     json_array_append_new(t->messages,
                           json_pack("{s:s, s:s, s:O}", "role", "tool",

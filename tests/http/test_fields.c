@@ -90,6 +90,8 @@ static const struct field_case CASES[] = {
     { "\"tools\":[{\"type\":\"function\"}]", "tools[0].name" },
     { "\"tools\":[{\"type\":\"function\",\"function\":{}}]",
       "tools[0].function.name" },
+    { "\"tools\":[{\"type\":\"function\",\"function\":\"f\"}]",
+      "tools[0].function" },
     { "\"tools\":[" TOOL("a b") "]", "tools[0].function.name" },
     { "\"tools\":[" TOOL("a") "," TOOL("a") "]", "tools[1].function.name" },
     { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\","

@@ -332,6 +332,16 @@ Test(responses, refuse_what_they_cannot_do)
         { "{\"input\":\"x\",\"background\":true}", "background" },
         { "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}",
           "input[0]" },
+        { "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":"
+          "\"input_text\",\"text\":\"x\"},{\"type\":\"input_image\","
+          "\"image_url\":\"y\"}]}]}",
+          "input[0].content[1]" },
+        { "{\"input\":[{\"role\":\"assistant\",\"content\":[{\"type\":"
+          "\"drawing\"}]}]}",
+          "input[0].content[0]" },
+        { "{\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"c\","
+          "\"output\":[{\"type\":\"input_image\"}]}]}",
+          "input[0].output[0]" },
         { "{\"input\":[]}", "input" },
         { "{}", "input" },
         { "{\"input\":5}", "input" },
