@@ -946,6 +946,13 @@ static int config_finish(const struct config_reader *r)
                          "there while engine.prefix_bytes is 0; drop one of "
                          "the two",
                          config_whence(r));
+    for (size_t i = 0; i < c->server.api_keys.n && c->server.admin_key; i++)
+        if (!strcmp(c->server.api_keys.v[i], c->server.admin_key))
+            return seam_fail(r->err, SEAM_EDATA,
+                             "%s: server.admin_key: is one of "
+                             "server.api_keys, so that every client could "
+                             "swap plugins; choose another",
+                             config_whence(r));
     if (!c->model.name)
         rc = config_derive(r, &c->model.name, config_model_name(c->model.path));
     if (!rc && !c->plugin_dir)

@@ -844,6 +844,14 @@ Test(config, a_folder_of_prefixes_needs_prefixes)
             "while engine.prefix_bytes is 0; drop one of the two");
 }
 
+Test(config, no_client_is_an_administrator_by_accident)
+{
+    refused("{\"server\": {\"api_keys\": [\"sesame\", \"tahini\"], "
+            "\"admin_key\": \"tahini\"}, " MODEL PLUGINS "}",
+            "conf/x.json: server.admin_key: is one of server.api_keys, so "
+            "that every client could swap plugins; choose another");
+}
+
 /* ---- Secrets ------------------------------------------------------------- */
 
 Test(config, secrets_are_never_shown)
