@@ -452,11 +452,11 @@ bool seam_conn_expired(struct seam_conns *cs, const struct seam_conn *c)
     return expired;
 }
 
-bool seam_conns_admit(struct seam_conns *cs)
+bool seam_conns_admit(struct seam_conns *cs, bool urgent)
 {
     uint32_t n = atomic_load(&cs->busy);
 
-    while (n < cs->o.max_busy)
+    while (n < cs->o.max_busy || urgent)
         if (atomic_compare_exchange_weak(&cs->busy, &n, n + 1))
             return true;
     return false;

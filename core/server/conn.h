@@ -67,9 +67,9 @@ void seam_conn_enter(struct seam_conns *cs, struct seam_conn *c,
                      enum seam_conn_phase phase, uint64_t timeout_ms);
 bool seam_conn_expired(struct seam_conns *cs, const struct seam_conn *c);
 
-/* Count a request as being answered; false: max_busy are already.  Every true
- * is followed by seam_conns_leave. */
-bool seam_conns_admit(struct seam_conns *cs);
+/* Count a request as being answered; false: max_busy are already, and it is not
+ * urgent.  Every true is followed by seam_conns_leave. */
+bool seam_conns_admit(struct seam_conns *cs, bool urgent);
 void seam_conns_leave(struct seam_conns *cs);
 uint32_t seam_conns_busy(const struct seam_conns *cs);
 uint32_t seam_conns_count(struct seam_conns *cs);

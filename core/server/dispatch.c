@@ -270,12 +270,12 @@ static int dispatch_checks(struct seam_http *h, const struct route *r,
 }
 
 /* Run the handler of a route that generates or tokenises: at most
- * max_connections at once. */
+ * max_connections at once.  The administrator is let in on top of them. */
 static void dispatch_post(struct seam_http *h, const struct route *r)
 {
     struct seam_api_error e;
 
-    if (!seam_conns_admit(h->s->conns)) {
+    if (!seam_conns_admit(h->s->conns, r->flags & ROUTE_ADMIN)) {
         h->close = true;
         seam_api_fail(&e, 503, "overloaded", NULL,
                       "too many requests are "

@@ -222,6 +222,37 @@ Test(swap, reads_null_as_absent_and_whole_numbers_however_written)
     fixture_close(&f);
 }
 
+/* A full server is when a plugin may have to go. */
+Test(swap, is_let_in_when_no_client_is)
+{
+    static const struct seam_flag flags[] = {
+        { "server.admin_key", KEY }, { "server.max_connections", "1" }
+    };
+    struct fixture f;
+    struct client c;
+    struct reply r;
+    char body[256];
+
+    fixture_init(&f);
+    fixture_text(&f, "plan</think>Hello!\1");
+    fixture_gate_tokens(&f);
+    fixture_bind(&f, flags, 2, NULL);
+    fixture_start(&f);
+    client_open(&c, f.url);
+    client_put_post(&c, "/v1/chat/completions",
+                    ask(body, sizeof body, 1, "\"stream\":true"));
+    client_stream(&c, &r);
+    reply_release(&r);
+    client_post(f.url, "/v1/chat/completions", ask(body, sizeof body, 1, NULL),
+                &r);
+    cr_expect_eq(r.status, 503, "%s", r.body.p);
+    reply_release(&r);
+    swap(f.url, "{}", 400, NULL, NULL);
+    fixture_open_gate(&f);
+    client_close(&c);
+    fixture_close(&f);
+}
+
 /* ---- Under load ---------------------------------------------------------- */
 
 struct reader {
