@@ -23,6 +23,8 @@
 /* Bytes that may wait to be written, and at least two snapshots. */
 #define QUEUE_BYTES (UINT64_C(256) << 20)
 #define TMP_PREFIX  "seam-tmp-"
+/* Nothing that was put there is followed, or waited for. */
+#define READ_FLAGS (O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
 
 /* One snapshot to be written: runs, then the state. */
 struct disk_job {
@@ -189,10 +191,7 @@ static void disk_damaged(struct seam_disk *d, const char *name, const char *why)
 static int load_part(struct seam_disk *d, struct seam_disk_load *l,
                      const struct disk_part *p, bool state, const char **why)
 {
-    int fd = openat(d->dirfd, p->name,
-                    O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_RDONLY |
-                        O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_RDONLY |
-                        O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = openat(d->dirfd, p->name, READ_FLAGS);
     unsigned char *text = NULL, sum[SEAM_DISK_HASH];
     struct seam_disk_head h;
     char *body = NULL;
@@ -901,11 +900,7 @@ static struct disk_item *item_of_head(const struct seam_disk *d,
 static int scan_file(const struct seam_disk *d, const char *name,
                      struct found *f, const char **why)
 {
-    int fd = openat(d->dirfd, name,
-                    O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_RDONLY |
-                        O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_RDONLY |
-                        O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK),
-        rc;
+    int fd = openat(d->dirfd, name, READ_FLAGS), rc;
     unsigned char *text = NULL;
     struct seam_disk_head h;
     struct stat st;
@@ -1063,8 +1058,7 @@ static int disk_open_dir(struct seam_disk *d, struct seam_error *err)
     if (mkdir(d->dir, 0700) && errno != EEXIST)
         return seam_fail_errno(err, SEAM_EDATA, errno,
                                "engine.prefix_dir: %s: cannot make it", d->dir);
-    d->dirfd = open(d->dir, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK |
-                                O_DIRECTORY | O_CLOEXEC);
+    d->dirfd = open(d->dir, READ_FLAGS | O_DIRECTORY);
     if (d->dirfd < 0)
         return seam_fail_errno(err, SEAM_EDATA, errno,
                                "engine.prefix_dir: %s: cannot open", d->dir);
