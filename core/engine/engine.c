@@ -150,6 +150,12 @@ static void engine_count_end(struct seam_engine *e, const struct seam_gen *g,
         seam_engine_note_run(e, now - g->info.started_ns);
         seam_hist_observe(&s->e2e, (double)(now - g->info.submitted_ns) / 1e9);
         seam_hist_observe(&s->decode, (double)(now - g->info.first_ns) / 1e9);
+        seam_hist_observe(&s->inference,
+                          (double)(now - g->info.started_ns) / 1e9);
+        if (g->info.n_generated > 1)
+            seam_hist_observe(&s->per_token, (double)(now - g->info.first_ns) /
+                                                 1e9 /
+                                                 (g->info.n_generated - 1));
         seam_hist_observe(&s->gen_len, g->info.n_generated);
     }
 }

@@ -23,6 +23,8 @@ static const double bound_tokens[] = { 1,    2,    5,     10,    20,
 static const double bound_step[] = { 1,   8,    16,   32,   64,   128,  256,
                                      512, 1024, 2048, 4096, 8192, 16384 };
 
+static const double bound_n[] = { 1, 2, 5, 10, 20 };
+
 _Static_assert(N_OF(bound_ttft) <= SEAM_HIST_MAX, "SEAM_HIST_MAX");
 _Static_assert(N_OF(bound_itl) <= SEAM_HIST_MAX, "SEAM_HIST_MAX");
 _Static_assert(N_OF(bound_request) <= SEAM_HIST_MAX, "SEAM_HIST_MAX");
@@ -44,6 +46,11 @@ void seam_stats_init(struct seam_stats *s)
     stats_hist(&s->queue, bound_request, N_OF(bound_request));
     stats_hist(&s->prefill, bound_request, N_OF(bound_request));
     stats_hist(&s->decode, bound_request, N_OF(bound_request));
+    stats_hist(&s->inference, bound_request, N_OF(bound_request));
+    stats_hist(&s->per_token, bound_itl, N_OF(bound_itl));
+    stats_hist(&s->gen_most, bound_tokens, N_OF(bound_tokens));
+    stats_hist(&s->asked_tokens, bound_tokens, N_OF(bound_tokens));
+    stats_hist(&s->asked_n, bound_n, N_OF(bound_n));
     stats_hist(&s->prompt_len, bound_tokens, N_OF(bound_tokens));
     stats_hist(&s->gen_len, bound_tokens, N_OF(bound_tokens));
     stats_hist(&s->step_tokens, bound_step, N_OF(bound_step));

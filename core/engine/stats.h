@@ -30,7 +30,11 @@ struct seam_stats {
     _Atomic uint32_t running, waiting;
     _Atomic uint32_t pages_used, pages_total;
     struct seam_hist ttft, itl, e2e, queue, prefill, decode; /* seconds       */
+    struct seam_hist inference, per_token;                   /* the same */
     struct seam_hist prompt_len, gen_len, step_tokens;
+    /* Of requests, which may be several generations: the longest of them, and
+     * what was asked for. */
+    struct seam_hist gen_most, asked_tokens, asked_n;
 };
 
 void seam_stats_init(struct seam_stats *s);

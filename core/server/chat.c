@@ -608,6 +608,28 @@ static int chat_begin(struct seam_chat *c)
     return 0;
 }
 
+/* For dashboards: what was asked for, and in the end what came of it. */
+static void chat_count_asked(const struct seam_chat *c)
+{
+    struct seam_stats *s = seam_engine_stats(c->engine);
+    uint64_t room = seam_engine_max_context(c->engine) - c->prompt->n;
+    uint64_t max = c->r->max_tokens;
+
+    seam_hist_observe(&s->asked_n, c->r->n);
+    seam_hist_observe(&s->asked_tokens,
+                      (double)(max && max < room ? max : room));
+}
+
+static void chat_count_most(const struct seam_chat *c)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < c->n_choices; i++)
+        if (c->choice[i].n_generated > most)
+            most = c->choice[i].n_generated;
+    seam_hist_observe(&seam_engine_stats(c->engine)->gen_most, (double)most);
+}
+
 int seam_chat_run(struct seam_chat *c, const struct seam_chat_sink *sink,
                   struct seam_api_error *e)
 {
@@ -650,6 +672,8 @@ int seam_chat_run(struct seam_chat *c, const struct seam_chat_sink *sink,
             seam_gen_cancel(c->choice[i].gen);
     if (rc < 0 && !e->status)
         chat_no_memory(e);
+    if (!rc)
+        chat_count_most(c);
     return rc < 0 ? -1 : rc;
 }
 
@@ -818,6 +842,7 @@ int seam_chat_open(struct seam_chat **out, struct seam_engine *engine,
         seam_chat_free(c);
         return rc;
     }
+    chat_count_asked(c);
     *out = c;
     return 0;
 }

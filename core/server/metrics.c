@@ -127,6 +127,18 @@ static void metrics_engine(struct metrics *m, const struct seam_config *c,
                       "Time spent on the prompt.", &s->prefill);
     metrics_histogram(m, "vllm:request_decode_time_seconds",
                       "Time spent generating.", &s->decode);
+    metrics_histogram(m, "vllm:request_inference_time_seconds",
+                      "Time spent running: on the prompt and generating.",
+                      &s->inference);
+    metrics_histogram(m, "vllm:request_time_per_output_token_seconds",
+                      "Mean time between two tokens of a generation.",
+                      &s->per_token);
+    metrics_histogram(m, "vllm:request_max_num_generation_tokens",
+                      "Longest generation of a request.", &s->gen_most);
+    metrics_histogram(m, "vllm:request_params_max_tokens",
+                      "Tokens a request may generate.", &s->asked_tokens);
+    metrics_histogram(m, "vllm:request_params_n", "Choices a request asks for.",
+                      &s->asked_n);
     metrics_histogram(m, "vllm:request_prompt_tokens", "Length of prompts.",
                       &s->prompt_len);
     metrics_histogram(m, "vllm:request_generation_tokens",
@@ -203,7 +215,7 @@ static void metrics_counter(void *ctx, const char *plugin, const char *name,
 {
     char whole[128], help[128];
 
-    snprintf(whole, sizeof whole, "seam_plugin_%s_%s", plugin, name);
+    snprintf(whole, sizeof whole, "seam_plugin_%s_%s_total", plugin, name);
     snprintf(help, sizeof help, "Counted by the plugin, in %s.", unit);
     metrics_one(ctx, whole, "counter", help, (double)value);
 }

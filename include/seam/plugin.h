@@ -182,8 +182,8 @@ struct seam_host {
      * [control] [submit] [worker] */
     void (*parallel_for)(void *ctx, uint32_t n, seam_task *fn, void *arg);
 
-    /* A monotonic counter published as seam_plugin_<plugin>_<name>.  Returns
-     * its cell, valid until fini; add with a relaxed atomic.  [control] */
+    /* A monotonic counter published as seam_plugin_<plugin>_<name>_total.
+     * Returns its cell, valid until fini; add with a relaxed atomic.  [control] */
     uint64_t *(*counter)(void *ctx, const char *name, const char *unit);
 
     /* Read the value at `path` ("cache.slots", "layers[3].kind") below node

@@ -686,9 +686,19 @@ Test(metrics, are_prometheus_text)
         "finished_reason=\"stop\"} 1\n",
         "process_resident_memory_bytes ",
         "process_open_fds ",
-        "seam_plugin_glm47_unknown_calls{model_name=\"scripted\","
+        "seam_plugin_glm47_unknown_calls_total{model_name=\"scripted\","
         "engine=\"0\"} 0\n",
-        "seam_plugin_glm47_repaired_calls{",
+        "seam_plugin_glm47_repaired_calls_total{",
+        /* of 3 tokens, 2 intervals */
+        "vllm:request_inference_time_seconds_count{model_name=\"scripted\","
+        "engine=\"0\"} 1\n",
+        "vllm:request_time_per_output_token_seconds_count{model_name="
+        "\"scripted\",engine=\"0\"} 1\n",
+        "vllm:request_max_num_generation_tokens_sum{model_name=\"scripted\","
+        "engine=\"0\"} 4\n",
+        "vllm:request_params_max_tokens_count{model_name=\"scripted\","
+        "engine=\"0\"} 1\n",
+        "vllm:request_params_n_sum{model_name=\"scripted\",engine=\"0\"} 1\n",
     };
     struct fixture f;
     struct reply r;
