@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kern.h"
+#include "kern_attend.h"
 #include "kv_record.h"
 #include "select.h"
 
@@ -64,6 +64,7 @@ struct mla {
     uint32_t n_workers;
     uint32_t kv;   /* index into kv_dtype                       */
     uint16_t kept; /* dtype of the records: F32, BF16 or F8E4M3 */
+    const struct kern_attend *tiles; /* NULL: vectors                        */
     float eps;
     struct layer *layer;
     char *scratch;        /* [n_workers] of KERN_SCRATCH bytes         */
@@ -122,12 +123,17 @@ static uint64_t part_floats(const struct mla *m)
     return (uint64_t)m->kv_lora + 2;
 }
 
-/* Probabilities, two sums and widened latents of a tile; or widened keys. */
+/* Probabilities, two sums and widened latents of a tile, or what tiles need for
+ * these; or widened keys. */
 static uint64_t room_floats(const struct mla *m)
 {
     uint64_t lat = (uint64_t)m->kv_lora + PAD, key = (uint64_t)m->id + PAD;
+    uint64_t tile = TILE * lat;
 
-    return max2((2 * MAX_GROUP + TILE) * lat + MAX_GROUP * TILE, POOLS * key);
+    if (m->tiles)
+        tile = max2(tile, m->tiles->bytes(m->kv_lora) / sizeof(float));
+    tile += 2 * MAX_GROUP * lat + MAX_GROUP * TILE;
+    return (max2(tile, POOLS * key) + 15) & ~(uint64_t)15;
 }
 
 static uint64_t n_scores(const struct mla *m)
@@ -475,7 +481,8 @@ static void select_rows(struct work *s)
 struct attend {
     uint32_t n;                /* heads                                      */
     const float *q[MAX_GROUP]; /* [kv_lora]                                  */
-    float *sum[MAX_GROUP];     /* [kv_lora] weighted latents so far          */
+    float *sum[MAX_GROUP];     /* [kv_lora] weighted latents so far, ...     */
+    uint64_t ld;               /* ... so many floats apart                   */
     float *p[MAX_GROUP];       /* [TILE]                                     */
     float top[MAX_GROUP], total[MAX_GROUP];
 };
@@ -487,12 +494,18 @@ static uint32_t spans_of(const struct work *s, uint32_t r)
     return n < SPAN ? n > 0 : (n + SPAN / 2) / SPAN;
 }
 
-static void attend_tile(const struct mla *m, struct attend *a,
-                        const void *const *lat, uint32_t n)
+/* One tile of latents; room is for widened records, or for the tiles. */
+static void attend_tile(const struct mla *m, struct attend *a, const void **lat,
+                        uint32_t n, float *room)
 {
     float scale = 1 / sqrtf((float)m->nope);
 
-    m->k->dot_rows(SEAM_F32, lat, n, m->kv_lora, a->q, a->n, a->p);
+    if (m->tiles) {
+        m->tiles->scores(room, m->kv_lora, a->n, m->kept, lat, n, a->p);
+    } else {
+        as_floats(m, lat, n, m->kv_lora, room);
+        m->k->dot_rows(SEAM_F32, lat, n, m->kv_lora, a->q, a->n, a->p);
+    }
     for (uint32_t h = 0; h < a->n; h++) {
         float top = m->k->max(a->p[h], n) * scale;
 
@@ -505,11 +518,15 @@ static void attend_tile(const struct mla *m, struct attend *a,
         }
         a->total[h] += m->k->exp_sum(a->p[h], n, scale, a->top[h]);
     }
-    m->k->mix_rows(SEAM_F32, lat, n, m->kv_lora, (const float *const *)a->p,
-                   a->n, a->sum, true);
+    if (m->tiles)
+        m->tiles->mix(room, m->kv_lora, a->n, (const float *const *)a->p, n,
+                      a->sum[0], a->ld);
+    else
+        m->k->mix_rows(SEAM_F32, lat, n, m->kv_lora, (const float *const *)a->p,
+                       a->n, a->sum, true);
 }
 
-/* Span j of row r, from the beginning; room is for TILE widened records. */
+/* Span j of row r, from the beginning. */
 static void attend_span(const struct work *s, uint32_t r, uint32_t j,
                         struct attend *a, float *room)
 {
@@ -530,9 +547,10 @@ static void attend_span(const struct work *s, uint32_t r, uint32_t j,
         for (uint32_t k = 0; k < n; k++)
             lat[k] =
                 record_at(s, LATENT, (uint32_t)s->seq[r], (uint32_t)sel[i + k]);
-        as_floats(m, lat, n, m->kv_lora, room);
-        attend_tile(m, a, lat, n);
+        attend_tile(m, a, lat, n, room);
     }
+    if (m->tiles)
+        m->tiles->settle(m->kv_lora, a->n, a->sum[0], a->ld);
 }
 
 /* Take the softmax b of a later span into a. */
@@ -548,9 +566,10 @@ static void join(const struct mla *m, float *sum, float *top, float *total,
     *top = all;
 }
 
-/* What a task computes with: heads [h0, h0 + n) of row r. */
+/* What a task computes with: heads [h0, h0 + n) of row r; room as in
+ * attend_tile. */
 static void attend_init(const struct work *s, struct attend *a, uint32_t r,
-                        uint32_t h0, float *mem)
+                        uint32_t h0, float *mem, float *room)
 {
     const struct mla *m = s->m;
     float *qt = s->qt + ((uint64_t)(r - s->r0) * m->heads + h0) * m->kv_lora;
@@ -560,6 +579,8 @@ static void attend_init(const struct work *s, struct attend *a, uint32_t r,
         a->q[h] = qt + (uint64_t)h * m->kv_lora;
         a->p[h] = mem + h * TILE;
     }
+    if (m->tiles)
+        m->tiles->queries(room, m->kv_lora, a->q, a->n);
 }
 
 /* A row and some heads, one span after the other. */
@@ -573,17 +594,19 @@ static void attend_task(void *arg, uint32_t t, uint32_t worker)
     uint64_t ld = (uint64_t)m->kv_lora + PAD;
     float *mem = m->room + (uint64_t)worker * room_floats(m);
     float *first = mem + MAX_GROUP * TILE, *next = first + MAX_GROUP * ld;
+    float *room = next + MAX_GROUP * ld;
     float *qt = s->qt + ((uint64_t)(r - s->r0) * m->heads + h0) * m->kv_lora;
     float top[MAX_GROUP], total[MAX_GROUP];
     struct attend a;
 
     if (!spans)
         return;
-    attend_init(s, &a, r, h0, mem);
+    attend_init(s, &a, r, h0, mem, room);
+    a.ld = ld;
     for (uint32_t j = 0; j < spans; j++) {
         for (uint32_t h = 0; h < a.n; h++)
             a.sum[h] = (j ? next : first) + h * ld;
-        attend_span(s, r, j, &a, next + MAX_GROUP * ld);
+        attend_span(s, r, j, &a, room);
         for (uint32_t h = 0; h < a.n; h++)
             if (j) {
                 join(m, first + h * ld, &top[h], &total[h], a.sum[h], a.top[h],
@@ -619,9 +642,10 @@ static void span_task(void *arg, uint32_t t, uint32_t worker)
 
     if (j >= spans_of(s, r))
         return;
-    attend_init(s, &a, r, h0, mem);
+    attend_init(s, &a, r, h0, mem, mem + MAX_GROUP * TILE);
     for (uint32_t h = 0; h < a.n; h++)
         a.sum[h] = part_of(s, r, j, h0 + h);
+    a.ld = part_floats(m);
     attend_span(s, r, j, &a, mem + MAX_GROUP * TILE);
     for (uint32_t h = 0; h < a.n; h++) {
         a.sum[h][m->kv_lora] = a.top[h];
@@ -953,6 +977,8 @@ static int read_config(struct mla *m, const struct seam_create *c,
                          "true");
     m->eps = (float)eps;
     m->kept = kv_dtype[m->kv].dtype;
+    if (m->kept != SEAM_F32 && m->kv_lora % 32 == 0)
+        m->tiles = kern_attend(m->k);
     if (m->kept == SEAM_F8E4M3 && (m->kv_lora > MAX_F8 || m->id > MAX_F8))
         return plug_fail(err, SEAM_ENOTSUP,
                          "sparse_mla config: kv_dtype \"fp8\" holds records of "

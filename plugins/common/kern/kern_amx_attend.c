@@ -1,0 +1,385 @@
+/* Attention on AMX tiles; see kern_attend.h.
+ *
+ * Scores: sixteen latents by sixteen heads to a tile of sums, latents as they
+ * lie, queries in pairs of inputs.  Mixing: sixteen heads by sixteen columns,
+ * latents in pairs, which takes the columns of 32 apart into two tiles: 0-3,
+ * 8-11, 16-19, 24-27 and the others. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "kern_attend.h"
+#include "kv_record.h"
+
+enum {
+    SIDE = 16, /* heads, latents or columns of a tile                        */
+    BLOCKS = ATTEND_HEADS / SIDE,
+    PLANES = 3,
+    PAIRS = ATTEND_TILE / 2,
+    TILE_BYTES = 1024,
+};
+
+/* A worker's memory. */
+struct room {
+    char *q;   /* [BLOCKS][k / 32][PLANES] tiles of queries                  */
+    char *lat; /* [ATTEND_TILE][lat_row] latents                             */
+    char *mix; /* [k / 16][2] tiles of pairs of latents                      */
+    char *p;   /* [PLANES][ATTEND_HEADS][2 * ATTEND_TILE]                    */
+    float *c;  /* [4][SIDE][SIDE]                                            */
+    uint64_t lat_row;
+    uint64_t bytes;
+};
+
+/* Rows of latents are not a power of two apart: sixteen of them meet in the
+ * first-level cache. */
+static struct room room(void *mem, uint32_t k)
+{
+    struct room r = { .lat_row = 2 * (uint64_t)k + 64 };
+    char *at = mem;
+
+    r.q = at;
+    at += BLOCKS * PLANES * (uint64_t)(k / 32) * TILE_BYTES;
+    r.lat = at;
+    at += ATTEND_TILE * r.lat_row;
+    r.mix = at;
+    at += 2 * (uint64_t)(k / SIDE) * TILE_BYTES;
+    r.p = at;
+    at += PLANES * ATTEND_HEADS * 2 * ATTEND_TILE;
+    r.c = (float *)at;
+    at += 4 * TILE_BYTES;
+    r.bytes = (uint64_t)(at - (char *)mem);
+    return r;
+}
+
+static uint64_t amx_bytes(uint32_t k)
+{
+    return room(NULL, k).bytes;
+}
+
+struct tile_config {
+    uint8_t palette, start_row, zero[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+/* ---- Planes -------------------------------------------------------------- */
+
+/* The upper halves of v rounded to BF16, as F32; v becomes what is left. */
+static inline __m512 take_plane(__m512 *v)
+{
+    const __m512i odd = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1);
+    __m512i b = _mm512_castps_si512(*v);
+    __m512 top;
+
+    b = _mm512_add_epi32(
+        b,
+        _mm512_add_epi32(odd, _mm512_and_si512(_mm512_srli_epi32(b, 16), one)));
+    top = _mm512_castsi512_ps(
+        _mm512_and_si512(b, _mm512_set1_epi32((int)0xffff0000)));
+    *v = _mm512_sub_ps(*v, top);
+    return top;
+}
+
+/* The upper halves of 32 numbers. */
+static const uint16_t UPPER[32] = {
+    1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+    33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63,
+};
+
+/* Thirty-two numbers in planes. */
+static inline void split(const float *x, __m512i plane[PLANES])
+{
+    const __m512i upper = _mm512_loadu_si512(UPPER);
+    __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+
+    for (uint32_t i = 0; i < PLANES; i++) {
+        __m512 ta = take_plane(&a), tb = take_plane(&b);
+
+        plane[i] = _mm512_permutex2var_epi16(_mm512_castps_si512(ta), upper,
+                                             _mm512_castps_si512(tb));
+    }
+}
+
+static void transpose(__m512i r[SIDE])
+{
+    __m512i t[SIDE];
+
+    for (uint32_t i = 0; i < SIDE; i += 4) {
+        __m512i a = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        __m512i b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+        __m512i c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]);
+        __m512i d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
+
+        t[i] = _mm512_unpacklo_epi64(a, c);
+        t[i + 1] = _mm512_unpackhi_epi64(a, c);
+        t[i + 2] = _mm512_unpacklo_epi64(b, d);
+        t[i + 3] = _mm512_unpackhi_epi64(b, d);
+    }
+    for (uint32_t e = 0; e < 4; e++) {
+        __m512i a = _mm512_shuffle_i32x4(t[e], t[4 + e], 0x88);
+        __m512i b = _mm512_shuffle_i32x4(t[8 + e], t[12 + e], 0x88);
+        __m512i c = _mm512_shuffle_i32x4(t[e], t[4 + e], 0xdd);
+        __m512i d = _mm512_shuffle_i32x4(t[8 + e], t[12 + e], 0xdd);
+
+        r[e] = _mm512_shuffle_i32x4(a, b, 0x88);
+        r[4 + e] = _mm512_shuffle_i32x4(c, d, 0x88);
+        r[8 + e] = _mm512_shuffle_i32x4(a, b, 0xdd);
+        r[12 + e] = _mm512_shuffle_i32x4(c, d, 0xdd);
+    }
+}
+
+static void amx_queries(void *mem, uint32_t k, const float *const *q,
+                        uint32_t n)
+{
+    char *to = room(mem, k).q;
+
+    for (uint32_t b = 0; b < BLOCKS; b++)
+        for (uint32_t i = 0; i < k; i += 32, to += PLANES * TILE_BYTES) {
+            __m512i plane[PLANES][SIDE];
+
+            if (b * SIDE >= n)
+                return;
+            for (uint32_t h = 0; h < SIDE; h++) {
+                __m512i one[PLANES] = { _mm512_setzero_si512(),
+                                        _mm512_setzero_si512(),
+                                        _mm512_setzero_si512() };
+
+                if (b * SIDE + h < n)
+                    split(q[b * SIDE + h] + i, one);
+                for (uint32_t p = 0; p < PLANES; p++)
+                    plane[p][h] = one[p];
+            }
+            for (uint32_t p = 0; p < PLANES; p++) {
+                transpose(plane[p]);
+                for (uint32_t j = 0; j < SIDE; j++)
+                    _mm512_store_si512(to + p * TILE_BYTES + 64 * j,
+                                       plane[p][j]);
+            }
+        }
+}
+
+/* ---- Scores -------------------------------------------------------------- */
+
+/* A record as BF16 numbers: as it is, or exactly. */
+static void latent(char *to, uint16_t dtype, const void *rec, uint32_t k)
+{
+    float s;
+
+    if (dtype == SEAM_BF16) {
+        memcpy(to, rec, 2 * (size_t)k);
+        return;
+    }
+    s = kv_record_scale(rec, k);
+    for (uint32_t i = 0; i < k; i += 16) {
+        __m512i v = _mm512_cvtepu8_epi32(
+            _mm_loadu_si128((const __m128i *)((const char *)rec + i)));
+        __m512i sign = _mm512_slli_epi32(_mm512_srli_epi32(v, 7), 31);
+        /* e4m3 is an F32 with another bias, which a factor makes up for. */
+        __m512 f = _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_and_si512(v, _mm512_set1_epi32(127)), 20));
+
+        f = _mm512_mul_ps(_mm512_mul_ps(f, _mm512_set1_ps(0x1p120f)),
+                          _mm512_set1_ps(s));
+        v = _mm512_or_si512(_mm512_castps_si512(f), sign);
+        _mm256_storeu_si256((__m256i *)(to + 2 * i),
+                            _mm512_cvtepi32_epi16(_mm512_srli_epi32(v, 16)));
+    }
+}
+
+/* Two tiles of latents by one of heads: sums of the upper plane in 0 and 2, of
+ * the others in 1 and 3. */
+static void score_tiles(const char *lat, uint64_t row, const char *q,
+                        uint32_t k, float *c)
+{
+    const char *second = lat + SIDE * row;
+
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (uint32_t i = 0; i < k; i += 32, lat += 64, second += 64) {
+        _tile_loadd(4, lat, row);
+        _tile_loadd(5, second, row);
+        _tile_loadd(6, q, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_loadd(7, q + TILE_BYTES, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+        _tile_loadd(6, q + 2 * TILE_BYTES, 64);
+        _tile_dpbf16ps(1, 4, 6);
+        _tile_dpbf16ps(3, 5, 6);
+        q += PLANES * TILE_BYTES;
+    }
+    _tile_stored(0, c, 64);
+    _tile_stored(1, c + 256, 64);
+    _tile_stored(2, c + 512, 64);
+    _tile_stored(3, c + 768, 64);
+}
+
+static void amx_scores(void *mem, uint32_t k, uint32_t heads, uint16_t dtype,
+                       const void *const *lat, uint32_t n, float *const *p)
+{
+    struct room m = room(mem, k);
+    struct tile_config cfg = { .palette = 1 };
+    uint32_t end = (n + 31) & ~31u;
+
+    for (uint32_t t = 0; t < 8; t++) {
+        cfg.row_bytes[t] = 64;
+        cfg.rows[t] = SIDE;
+    }
+    for (uint32_t i = 0; i < end; i++)
+        if (i < n)
+            latent(m.lat + i * m.lat_row, dtype, lat[i], k);
+        else
+            memset(m.lat + i * m.lat_row, 0, 2 * (size_t)k);
+    /* The tiles read it, which the compiler does not know. */
+    __asm__ volatile("" ::: "memory");
+    _tile_loadconfig(&cfg);
+    for (uint32_t i = 0; i < end; i += 32)
+        for (uint32_t b = 0; b * SIDE < heads; b++) {
+            score_tiles(m.lat + i * m.lat_row, m.lat_row,
+                        m.q + b * PLANES * (uint64_t)(k / 32) * TILE_BYTES, k,
+                        m.c);
+            __asm__ volatile("" ::: "memory");
+            for (uint32_t half = 0; half < 2; half++) {
+                const float *c = m.c + 512 * half;
+                __m512i r[SIDE];
+
+                for (uint32_t j = 0; j < SIDE; j++)
+                    r[j] = _mm512_castps_si512(
+                        _mm512_add_ps(_mm512_load_ps(c + SIDE * j),
+                                      _mm512_load_ps(c + 256 + SIDE * j)));
+                transpose(r);
+                for (uint32_t j = 0; j < SIDE && b * SIDE + j < heads; j++)
+                    _mm512_storeu_si512(p[b * SIDE + j] + i + SIDE * half,
+                                        r[j]);
+            }
+        }
+    _tile_release();
+}
+
+/* ---- Mixing -------------------------------------------------------------- */
+
+/* Latents 2 j and 2 j + 1 side by side, by columns. */
+static void pair_latents(const struct room *m, uint32_t k, uint32_t end)
+{
+    for (uint32_t j = 0; j < end / 2; j++) {
+        const char *a = m->lat + 2 * j * m->lat_row, *b = a + m->lat_row;
+        char *to = m->mix + j / SIDE * TILE_BYTES + j % SIDE * 64;
+
+        for (uint32_t c = 0; c < k; c += 32, to += 4 * TILE_BYTES) {
+            __m512i x = _mm512_loadu_si512(a + 2 * c);
+            __m512i y = _mm512_loadu_si512(b + 2 * c);
+
+            _mm512_store_si512(to, _mm512_unpacklo_epi16(x, y));
+            _mm512_store_si512(to + 2 * TILE_BYTES,
+                               _mm512_unpackhi_epi16(x, y));
+        }
+    }
+}
+
+static void plane_probabilities(const struct room *m, uint32_t heads,
+                                const float *const *p, uint32_t n)
+{
+    for (uint32_t h = 0; h < heads; h++)
+        for (uint32_t i = 0; i < n; i += 32) {
+            float part[32] = { 0 };
+            __m512i plane[PLANES];
+
+            memcpy(part, p[h] + i, (n - i < 32 ? n - i : 32) * sizeof *part);
+            split(part, plane);
+            for (uint32_t l = 0; l < PLANES; l++)
+                _mm512_store_si512(
+                    m->p + (l * ATTEND_HEADS + h) * 2 * ATTEND_TILE + 2 * i,
+                    plane[l]);
+        }
+}
+
+/* Two tiles of columns for all heads: 0 and 1 are sums of the first heads, 2
+ * and 3 of the others. */
+static void mix_tiles(const struct room *m, uint32_t c, uint32_t steps,
+                      bool more, float *sum, uint64_t ld)
+{
+    const uint64_t row = 2 * ATTEND_TILE, plane = ATTEND_HEADS * row;
+    const char *mix = m->mix + c / SIDE * 2 * TILE_BYTES, *p = m->p;
+    uint64_t next = ld * sizeof *sum;
+    float *second = sum + SIDE * ld;
+
+    _tile_loadd(0, sum + c, next);
+    _tile_loadd(1, sum + c + SIDE, next);
+    if (more) {
+        _tile_loadd(2, second + c, next);
+        _tile_loadd(3, second + c + SIDE, next);
+    }
+    for (uint32_t s = 0; s < steps; s++, mix += TILE_BYTES, p += 64) {
+        _tile_loadd(6, mix, 64);
+        _tile_loadd(7, mix + 2 * TILE_BYTES, 64);
+        for (uint32_t l = 0; l < PLANES; l++) {
+            _tile_loadd(4, p + l * plane, row);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+            if (more) {
+                _tile_loadd(5, p + l * plane + SIDE * row, row);
+                _tile_dpbf16ps(2, 5, 6);
+                _tile_dpbf16ps(3, 5, 7);
+            }
+        }
+    }
+    _tile_stored(0, sum + c, next);
+    _tile_stored(1, sum + c + SIDE, next);
+    if (more) {
+        _tile_stored(2, second + c, next);
+        _tile_stored(3, second + c + SIDE, next);
+    }
+}
+
+static void amx_mix(void *mem, uint32_t k, uint32_t heads,
+                    const float *const *p, uint32_t n, float *sum, uint64_t ld)
+{
+    struct room m = room(mem, k);
+    struct tile_config cfg = { .palette = 1 };
+    uint32_t first = heads < SIDE ? heads : SIDE;
+    bool more = heads > SIDE;
+
+    for (uint32_t t = 0; t < 8; t++) {
+        bool second = t == 2 || t == 3 || t == 5, latents = t >= 6;
+
+        cfg.row_bytes[t] = 64;
+        cfg.rows[t] = (uint8_t)(latents          ? SIDE
+                                : second && more ? heads - SIDE
+                                                 : first);
+    }
+    pair_latents(&m, k, (n + 31) & ~31u);
+    plane_probabilities(&m, heads, p, n);
+    __asm__ volatile("" ::: "memory");
+    _tile_loadconfig(&cfg);
+    for (uint32_t c = 0; c < k; c += 32)
+        mix_tiles(&m, c, (n + 31) / 32, more, sum, ld);
+    _tile_release();
+    __asm__ volatile("" ::: "memory");
+}
+
+static void amx_settle(uint32_t k, uint32_t heads, float *sum, uint64_t ld)
+{
+    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6,
+                                          7, 20, 21, 22, 23);
+    const __m512i high = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13,
+                                           14, 15, 28, 29, 30, 31);
+
+    for (uint32_t h = 0; h < heads; h++, sum += ld)
+        for (uint32_t c = 0; c < k; c += 32) {
+            __m512 a = _mm512_loadu_ps(sum + c);
+            __m512 b = _mm512_loadu_ps(sum + c + 16);
+
+            _mm512_storeu_ps(sum + c, _mm512_permutex2var_ps(a, low, b));
+            _mm512_storeu_ps(sum + c + 16, _mm512_permutex2var_ps(a, high, b));
+        }
+}
+
+const struct kern_attend kern_attend_amx = {
+    .bytes = amx_bytes,
+    .queries = amx_queries,
+    .scores = amx_scores,
+    .mix = amx_mix,
+    .settle = amx_settle,
+};
