@@ -168,7 +168,7 @@ Test(calls, arguments_conform_however_they_are_typed)
 
             words(&d, tools, MUST, 20, &seed);
             words(&d, tools, 0, 5, &seed);
-            words(&d, tools, ELSE, 10, &seed);
+            words(&d, tools, ELSE, 5, &seed);
             json_decref(tools);
         }
         draw_close(&d);

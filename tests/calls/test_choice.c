@@ -389,6 +389,8 @@ static unsigned counter(const struct nano *s, const char *name)
 static char *either(const struct nano *s, const char *format, bool call,
                     bool think, const char *more)
 {
+    /* One call more, or one member more, would always do. */
+    bool endless = (call && !*more) || strstr(format, "json_object");
     char text[2048];
     int32_t id =
         seam_tokenizer_id(seam_engine_tokenizer(s->engine), "<tool_call>", 11);
@@ -396,8 +398,8 @@ static char *either(const struct nano *s, const char *format, bool call,
     snprintf(text, sizeof text,
              "%s,\"max_tokens\":%d,\"enable_thinking\":%s,\"logit_bias\":{"
              "\"%d\":%d}%s",
-             format, call && !*more ? 100 : 400, think ? "true" : "false",
-             (int)id, call ? 100 : -100, more);
+             format, endless ? 100 : 400, think ? "true" : "false", (int)id,
+             call ? 100 : -100, more);
     return question(QUESTIONS[0], "true", text);
 }
 
