@@ -15,11 +15,11 @@
 struct run {
     struct seam_cli_opts common;
     const char *prompt, *instructions;
-    json_t *body;    /* what a client would send */
-    bool completion; /* --raw: continue the text as it is */
-    bool colour;     /* reasoning apart from the answer */
-    bool reasoning;  /* what was printed last was reasoning */
-    uint64_t first_ns, n_tokens;
+    json_t *body;      /* what a client would send */
+    bool completion;   /* --raw: continue the text as it is */
+    bool colour;       /* reasoning apart from the answer */
+    bool reasoning;    /* what was printed last was reasoning */
+    uint64_t first_ns; /* when the first text came; 0: none did               */
 };
 
 static void run_switch(struct run *r, bool reasoning)
@@ -37,7 +37,8 @@ static int run_event(void *ctx, const struct seam_chat_event *ev)
 {
     struct run *r = ctx;
 
-    if (!r->first_ns && ev->kind != SEAM_CHAT_BEGIN)
+    if (!r->first_ns && ev->kind != SEAM_CHAT_BEGIN &&
+        ev->kind != SEAM_CHAT_PROMPT && ev->kind != SEAM_CHAT_FINISH)
         r->first_ns = seam_now_ns();
     switch (ev->kind) {
     case SEAM_CHAT_TEXT:
@@ -60,6 +61,22 @@ static int run_event(void *ctx, const struct seam_chat_event *ev)
         break;
     }
     return fflush(stdout) ? 1 : 0;
+}
+
+/* What it took; the time between tokens needs two of them. */
+static void run_figures(const struct run *r, const struct seam_chat_usage *u,
+                        uint64_t start, uint64_t end)
+{
+    fprintf(stderr, "%llu prompt tokens, %llu generated",
+            (unsigned long long)u->prompt, (unsigned long long)u->completion);
+    if (r->first_ns)
+        fprintf(stderr, "; first after %.0f ms",
+                (double)(r->first_ns - start) / 1e6);
+    if (r->first_ns && u->completion > 1 && end > r->first_ns)
+        fprintf(stderr, ", then %.1f tokens/s",
+                (double)(u->completion - 1) * 1e9 /
+                    (double)(end - r->first_ns));
+    fputc('\n', stderr);
 }
 
 static int run_poll(void *ctx)
@@ -105,14 +122,7 @@ static int run_generate(struct run *r, struct seam_engine *e,
         fprintf(stderr, "seam: %s\n", err.text);
     } else {
         seam_chat_usage(chat, &usage);
-        fprintf(stderr,
-                "%llu prompt tokens, %llu generated; first after %.0f ms, then "
-                "%.1f tokens/s\n",
-                (unsigned long long)usage.prompt,
-                (unsigned long long)usage.completion,
-                (double)(r->first_ns - start) / 1e6,
-                (double)usage.completion * 1e9 /
-                    (double)(end - r->first_ns + 1));
+        run_figures(r, &usage, start, end);
     }
     seam_chat_free(chat);
     free(text);
@@ -147,21 +157,26 @@ static int run(struct run *r, const struct seam_config *c,
     return rc;
 }
 
-/* The request's body from what the command line says; false: out of memory. */
+/* One message of it; false: the text is not UTF-8, or out of memory. */
+static bool run_message(json_t *messages, const char *role, const char *text)
+{
+    return !json_array_append_new(
+        messages,
+        json_pack("{s:s, s:o}", "role", role, "content", json_string(text)));
+}
+
+/* The request's body from what the command line says; false as above. */
 static bool run_body(struct run *r)
 {
     json_t *messages;
+    bool ok;
 
     if (r->completion)
         return !json_object_set_new(r->body, "prompt", json_string(r->prompt));
     messages = json_array();
-    if (r->instructions)
-        json_array_append_new(messages,
-                              json_pack("{s:s, s:s}", "role", "system",
-                                        "content", r->instructions));
-    json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user",
-                                              "content", r->prompt));
-    return !json_object_set_new(r->body, "messages", messages);
+    ok = !r->instructions || run_message(messages, "system", r->instructions);
+    ok = ok && run_message(messages, "user", r->prompt);
+    return !json_object_set_new(r->body, "messages", messages) && ok;
 }
 
 /* --max-tokens 100 and the like go into the body as the API names them. */

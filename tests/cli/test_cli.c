@@ -36,6 +36,9 @@ Test(cli, helps_and_refuses_what_it_does_not_know)
 {
     says(ARGS("help"), NULL, 0, "seam serve -c FILE", NULL);
     says(ARGS("--version"), NULL, 0, "plugin ABI 0.1", NULL);
+    says(ARGS("serve", "--help"), NULL, 0, "seam serve -c FILE", NULL);
+    says(ARGS("run", "-h"), NULL, 0, "seam run -c FILE", NULL);
+    says(ARGS("bench", "--help"), NULL, 0, "bench", NULL);
     says(ARGS("srve"), NULL, 2, NULL, "unknown command 'srve'");
     says(ARGS("serve", "--lisen", "x"), NULL, 2, NULL, "'--lisen'");
     says(ARGS("serve", "-c"), NULL, 2, NULL, "-c: expected a value");
@@ -120,6 +123,30 @@ Test(cli, run_answers_in_the_terminal)
     says(ARGS("run", "-c", NANO, "--set", PLUGIN_DIR, "-p", "x",
               "--temperature", "9"),
          NULL, 1, NULL, "temperature");
+}
+
+Test(cli, run_gives_no_figure_that_it_cannot_know)
+{
+    struct process p;
+
+    process_run(&p,
+                ARGS("run", "-c", NANO, "--set", PLUGIN_DIR, "--raw", "-p",
+                     "The", "--temperature", "0", "--max-tokens", "1"),
+                NULL);
+    cr_expect_eq(p.status, 0, "%s", p.err_text.p);
+    cr_expect_not_null(strstr(p.err_text.p, "1 generated"), "%s", p.err_text.p);
+    cr_expect_null(strstr(p.err_text.p, "tokens/s"), "%s", p.err_text.p);
+    process_release(&p);
+}
+
+Test(cli, run_refuses_a_prompt_that_is_no_text)
+{
+    says(ARGS("run", "-c", NANO, "-p", "\xff"), NULL, 1, NULL,
+         "not valid UTF-8");
+    says(ARGS("run", "-c", NANO, "--system", "\xff", "-p", "x"), NULL, 1, NULL,
+         "not valid UTF-8");
+    says(ARGS("run", "-c", NANO, "--raw", "-p", "\xff"), NULL, 1, NULL,
+         "not valid UTF-8");
 }
 
 Test(cli, a_trace_of_a_run_is_written)
