@@ -1,4 +1,5 @@
 /* seam: the program's entry, and the only place that ends the process. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +46,11 @@ static const char help[] =
     "\n"
     "docs/configuration.md lists all settings, docs/check.md all tests.\n";
 
+static bool is_help(const char *arg)
+{
+    return !strcmp(arg, "--help") || !strcmp(arg, "-h");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -56,16 +62,21 @@ int main(int argc, char **argv)
         { "pin", seam_cli_pin },         { "check", seam_cli_check },
         { "eval", seam_cli_eval },       { "bench", seam_cli_bench },
     };
+    bool asked = false;
 
     if (argc < 2) {
         fputs(help, stderr);
         return 2;
     }
-    for (size_t i = 0; i < sizeof command / sizeof *command; i++)
-        if (!strcmp(argv[1], command[i].name))
+    for (size_t i = 0; i < sizeof command / sizeof *command; i++) {
+        if (strcmp(argv[1], command[i].name) != 0)
+            continue;
+        /* That of bench is long enough to be its own. */
+        asked = argc > 2 && is_help(argv[2]) && strcmp(argv[1], "bench") != 0;
+        if (!asked)
             return command[i].run(argc - 2, argv + 2);
-    if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help") ||
-        !strcmp(argv[1], "-h")) {
+    }
+    if (asked || !strcmp(argv[1], "help") || is_help(argv[1])) {
         fputs(help, stdout);
         return 0;
     }

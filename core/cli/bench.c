@@ -119,6 +119,33 @@ static bool bench_points(const char *s, struct seam_bench_list *l)
     return true;
 }
 
+/* Say what a flag takes. */
+static int bench_refuse(const char *flag)
+{
+    static const struct {
+        const char *flag, *what;
+    } known[] = {
+        { "--seed", "an integer from 0" },
+        { "--context", "integers from 0, each above the last, as 0,4096," },
+        { "--tokens", "integers from 1, each above the last, as 1,8,64," },
+        { "--seqs", "integers from 1, each above the last, as 1,8,64," },
+        { "--limit", "a number from 0" },
+        { "--check-context", "an integer from 0" },
+        { "--run-ms", "an integer from 0 to 59999" },
+        { "--decode", "an integer from 0" },
+        { "--prefill", "an integer from 0" },
+        { "--read-mb", "an integer from 1 to 1048575" },
+    };
+    const char *what = "an integer from 1";
+    char text[96];
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(flag, known[i].flag))
+            what = known[i].what;
+    snprintf(text, sizeof text, "expected %s after", what);
+    return seam_cli_usage("bench", text, flag);
+}
+
 /* One flag with a value; 0, or the status of a usage error. */
 static int bench_flag(struct cli_bench *b, const char *flag, const char *value)
 {
@@ -180,8 +207,7 @@ static int bench_flag(struct cli_bench *b, const char *flag, const char *value)
         } else
             return seam_cli_usage("bench", "unknown argument", flag);
         if (!ok)
-            return seam_cli_usage("bench", "expected another value after",
-                                  flag);
+            return bench_refuse(flag);
     }
     return 0;
 }
@@ -232,6 +258,7 @@ static int load_flag(struct seam_load_opts *o, const char *flag,
         { "--slo-ttft", NULL, NULL, &o->slo_ttft_ms },
         { "--slo-tpot", NULL, NULL, &o->slo_tpot_ms },
     };
+    const char *want = "expected an integer from 0 after";
     double s;
     bool ok = false;
 
@@ -242,6 +269,7 @@ static int load_flag(struct seam_load_opts *o, const char *flag,
     } else if (!strcmp(flag, "--timeout")) {
         ok = load_positive(value, &s) && s < 1e6;
         o->timeout_ms = ok ? (uint32_t)(s * 1000) : 0;
+        want = "expected a number of seconds above 0 and below 1000000 after";
     } else {
         size_t i = 0, n = sizeof known / sizeof *known;
 
@@ -253,14 +281,14 @@ static int load_flag(struct seam_load_opts *o, const char *flag,
             *known[i].text = value;
             ok = true;
         } else if (known[i].number) {
+            want = "expected an integer from 1 after";
             ok = bench_u32(value, known[i].number) && *known[i].number > 0;
         } else {
+            want = "expected a number above 0 after";
             ok = load_positive(value, known[i].real);
         }
     }
-    return ok ? 0
-              : seam_cli_usage("bench serve", "expected another value after",
-                               flag);
+    return ok ? 0 : seam_cli_usage("bench serve", want, flag);
 }
 
 static int bench_serve(int argc, char **argv)

@@ -104,6 +104,10 @@ Test(bench, refuses_what_it_does_not_know)
     says(ARGS("bench", "make"), 2, NULL, "new folder");
     says(ARGS("bench", "make", "--shape", "/nonexistent", "/nonexistent/x"), 1,
          NULL, "/nonexistent");
+    says(ARGS("bench", "linear", "--seqs", "0"), 2, NULL,
+         "integers from 1, each above the last");
+    says(ARGS("bench", "serve", "--count", "0"), 2, NULL,
+         "an integer from 1 after '--count'");
 }
 
 Test(bench, makes_a_checkpoint_that_is_read_again)

@@ -32,7 +32,7 @@ static const struct seam_parser table = {
 const struct seam_plugin seam_plugin_entry = {
     .ident = { SEAM_IDENT(SEAM_KIND_PARSER, struct seam_parser),
                .flags = SEAM_PLUGIN_UNLOADABLE, .name = "glm47",
-               .version = "0.1", .build = __VERSION__ },
+               .version = "1.0.0", .build = __VERSION__ },
     .table = &table,
     .init = glm47_init,
     .create = glm47_create,

@@ -606,7 +606,7 @@ static int ref_create(const struct seam_create *c, void **self,
 const struct seam_plugin seam_plugin_entry = {
     .ident = { SEAM_IDENT(SEAM_KIND_PARSER, struct seam_parser),
                .flags = SEAM_PLUGIN_UNLOADABLE, .name = "glm47_ref",
-               .version = "0.1", .build = __VERSION__ },
+               .version = "1.0.0", .build = __VERSION__ },
     .table = &table,
     .init = ref_init,
     .create = ref_create,

@@ -614,7 +614,7 @@ static const void *hermes_extension(const char *id)
 const struct seam_plugin seam_plugin_entry = {
     .ident = { SEAM_IDENT(SEAM_KIND_PARSER, struct seam_parser),
                .flags = SEAM_PLUGIN_UNLOADABLE, .name = "hermes",
-               .version = "0.1", .build = __VERSION__ },
+               .version = "1.0.0", .build = __VERSION__ },
     .table = &table,
     .init = hermes_init,
     .create = hermes_create,
