@@ -344,8 +344,7 @@ static void conn_begin(struct load *l, struct conn *c)
     seam_buf_clear(&c->in);
     c->out_at = 0;
     c->head = c->done = c->late = false;
-    /* What can wait waits for ever under such a load, were it not for its
-     * deadline: it may wait long. */
+    /* What can wait may wait long under such a load: it has a deadline. */
     c->patient = c->kind != PROBE && !draw(l, 20);
     c->status = 0;
     c->length = -1;
