@@ -71,7 +71,7 @@ int seam_loaded_init(struct seam_loaded *p, const struct seam_host *host,
  * [control] */
 void seam_loaded_free(struct seam_loaded *p);
 
-/* Steps L1 to L5 and no further: what `seam plugins` shows.  ident and sha256
+/* Steps L1 to L5 and no further: nothing of the plugin runs.  ident and sha256
  * (65 bytes) are filled as far as the checks came. */
 int seam_loader_inspect(struct seam_loader *l, const struct seam_want *want,
                         struct seam_ident *ident, char *sha256,
