@@ -204,21 +204,30 @@ static int serve_wait(struct seam_engine *e, const struct seam_config *c,
     }
 }
 
-/* Let running work end within drain_timeout_ms. */
+/* Let running work end within drain_timeout_ms, and who has sent a request hear
+ * that there is no more.  What the listening socket holds shows a moment
+ * later, so that one look is not enough. */
 static void serve_drain(struct seam_server *s, struct seam_engine *e,
                         const struct seam_config *c, const struct seam_log *log)
 {
     uint64_t until =
         seam_now_ns() + (uint64_t)c->server.drain_timeout_ms * 1000000u;
     struct timespec pause = { .tv_nsec = POLL_MS * 1000000L };
+    uint32_t quiet = 0;
 
-    while (seam_engine_active(e) || seam_server_active(s)) {
+    for (;;) {
+        uint32_t n = seam_server_arriving(s);
+        bool any = seam_engine_active(e) || seam_server_active(s) || n;
+
+        quiet = any ? 0 : quiet + 1;
+        if (quiet > 1)
+            return;
         if (seam_now_ns() >= until) {
-            seam_log(log, SEAM_LOG_WARN, "server",
-                     "%u requests did not end within server.drain_timeout_ms "
-                     "= %lld and are cut",
-                     seam_server_active(s),
-                     (long long)c->server.drain_timeout_ms);
+            if (any)
+                seam_log(log, SEAM_LOG_WARN, "server",
+                         "%u requests did not end within "
+                         "server.drain_timeout_ms = %lld and are cut",
+                         n, (long long)c->server.drain_timeout_ms);
             return;
         }
         nanosleep(&pause, NULL);

@@ -482,6 +482,38 @@ uint32_t seam_conns_count(struct seam_conns *cs)
     return n;
 }
 
+struct arriving {
+    const struct seam_conns *cs;
+    uint32_t n;
+};
+
+static bool conn_is_arriving(void *ctx, int fd)
+{
+    struct arriving *a = ctx;
+    const struct seam_conn *c;
+    struct sockaddr_storage peer;
+    int unread = 0;
+
+    if (!conn_is_ours(a->cs, fd, &peer))
+        return false;
+    c = conn_of(a->cs, fd);
+    if (!c || c->phase == SEAM_CONN_IDLE)
+        a->n += !ioctl(fd, FIONREAD, &unread) && unread;
+    return false;
+}
+
+uint32_t seam_conns_arriving(struct seam_conns *cs)
+{
+    struct arriving a = { .cs = cs };
+
+    pthread_mutex_lock(&cs->lock);
+    for (const struct seam_conn *c = cs->head; c; c = c->next)
+        a.n += c->phase >= SEAM_CONN_BODY;
+    conn_each_fd(conn_is_arriving, &a);
+    pthread_mutex_unlock(&cs->lock);
+    return a.n;
+}
+
 bool seam_conn_given_up(const struct seam_conn *c)
 {
     struct tcp_info info;

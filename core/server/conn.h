@@ -73,6 +73,9 @@ bool seam_conns_admit(struct seam_conns *cs, bool urgent);
 void seam_conns_leave(struct seam_conns *cs);
 uint32_t seam_conns_busy(const struct seam_conns *cs);
 uint32_t seam_conns_count(struct seam_conns *cs);
+/* Connections with a request that is not answered yet, all of it here or not:
+ * its body is awaited, or bytes wait for a worker. */
+uint32_t seam_conns_arriving(struct seam_conns *cs);
 
 /* Nothing more is read from it, since it was silent while workers were short:
  * a request that had come all the same is answered, as its last. */

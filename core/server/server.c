@@ -408,6 +408,11 @@ uint32_t seam_server_active(const struct seam_server *s)
     return seam_conns_busy(s->conns);
 }
 
+uint32_t seam_server_arriving(const struct seam_server *s)
+{
+    return seam_conns_arriving(s->conns);
+}
+
 void seam_server_stop(struct seam_server *s)
 {
     if (!s)

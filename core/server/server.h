@@ -24,6 +24,9 @@ int seam_server_start(struct seam_server *s, struct seam_engine *e,
 void seam_server_drain(struct seam_server *s);
 /* Requests being answered, streams included.  [any] */
 uint32_t seam_server_active(const struct seam_server *s);
+/* Connections whose request is not answered yet, those above and what is still
+ * on its way.  [any] */
+uint32_t seam_server_arriving(const struct seam_server *s);
 /* Close every connection and free all.  NULL is fine.  [control] */
 void seam_server_stop(struct seam_server *s);
 

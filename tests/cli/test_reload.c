@@ -166,3 +166,50 @@ Test(reload, sigterm_during_a_swap_ends_cleanly)
     client_close(&a);
     server_close(&s);
 }
+
+/* Who was told to go on with its request is not left without an answer. */
+Test(sigterm, answers_a_request_whose_body_is_on_its_way)
+{
+    static const char *const args[] = { "--set",
+                                        "server.drain_timeout_ms=250000",
+                                        "--set",
+                                        "server.body_timeout_ms=250000", NULL };
+    static const char body[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct seam_buf b = { 0 };
+    struct process p;
+    struct client c;
+    struct reply r;
+    char url[64];
+
+    process_serve(&p, args, url);
+    client_open(&c, url);
+    seam_buf_fmt(&b,
+                 "POST /v1/chat/completions HTTP/1.1\r\nHost: t\r\n"
+                 "Expect: 100-continue\r\nContent-Length: %zu\r\n\r\n",
+                 sizeof body - 1);
+    client_puts(&c, b.p);
+    while (c.in.n < sizeof go_on - 1)
+        cr_assert(client_more(&c));
+    cr_assert_eq(c.in.n, sizeof go_on - 1, "%s", c.in.p);
+    seam_buf_release(&c.in);
+    process_signal(&p, SIGTERM);
+    cr_assert(process_until(&p, "SIGTERM: draining"));
+    for (int i = 0; i < 100; i++) { /* so long it would not have stayed */
+        client_get(url, "/livez", &r);
+        cr_assert_eq(r.status, 200);
+        reply_release(&r);
+    }
+    client_puts(&c, body);
+    cr_assert(client_reply(&c, &r), "no answer");
+    cr_expect_eq(r.status, 503, "%s", r.body.p);
+    cr_expect_str_eq(json_string_value(reply_at(&r, "error", "code", NULL)),
+                     "draining");
+    reply_release(&r);
+    client_close(&c);
+    seam_buf_release(&b);
+    process_finish(&p);
+    cr_expect_eq(p.status, 0, "%d, %s", p.status, p.err_text.p);
+    process_release(&p);
+}
