@@ -238,8 +238,7 @@ Test(keywords, earlier_drafts_have_their_tuples)
     static const char *const old[] = {
         "http://json-schema.org/draft-04/schema#",
         "http://json-schema.org/draft-07/schema#",
-        "https://json-schema.org/draft/2019-09/"
-        "schema"
+        "https://json-schema.org/draft/2019-09/schema",
     };
     struct rig r = small();
 

@@ -451,7 +451,7 @@ Test(tools, text_of_a_format_is_whole_whatever_tags_it_spells)
     script_bytes(&f, SPELLED);
     fixture_bind(&f, NULL, 0, NULL);
     fixture_start(&f);
-    answer_both(f.url, ask(body, sizeof body, 1, FORM + 1), &a);
+    answer_both(f.url, ask(body, sizeof body, 1, &FORM[1]), &a);
     cr_assert_eq(a.status, 200);
     cr_expect_str_eq(text_of(&a.content), SPELLED);
     cr_expect_str_eq(text_of(&a.reasoning), "A");
