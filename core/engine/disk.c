@@ -62,6 +62,13 @@ struct doomed {
     char name[SEAM_DISK_NAME];
 };
 
+/* What seam_disk_stats tells, so that it waits for nobody, nor anybody for it.
+ * relaxed: each is a figure by itself. */
+struct figures {
+    _Atomic uint64_t bytes, n_states, n_runs, n_written, n_evicted, n_dropped,
+        n_damaged, n_foreign, queue_bytes;
+};
+
 struct seam_disk {
     struct seam_disk_opts o;
     char *dir;
@@ -81,7 +88,33 @@ struct seam_disk {
     uint64_t n_written, n_evicted, n_dropped, n_damaged;
     bool stop;
     bool said_failed; /* that a write failed, until one succeeds */
+
+    struct figures figures;
 };
+
+/* Every change of a figure ends so. */
+static void disk_unlock(struct seam_disk *d)
+{
+    struct figures *f = &d->figures;
+    const struct {
+        _Atomic uint64_t *to;
+        uint64_t n;
+    } all[] = {
+        { &f->bytes, d->index.bytes },
+        { &f->n_states, d->index.n_states },
+        { &f->n_runs, d->index.n_runs },
+        { &f->n_written, d->n_written },
+        { &f->n_evicted, d->n_evicted },
+        { &f->n_dropped, d->n_dropped },
+        { &f->n_damaged, d->n_damaged },
+        { &f->n_foreign, d->index.n_foreign },
+        { &f->queue_bytes, d->queue_bytes },
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        atomic_store_explicit(all[i].to, all[i].n, memory_order_relaxed);
+    pthread_mutex_unlock(&d->lock);
+}
 
 /* ---- Files --------------------------------------------------------------- */
 
@@ -182,7 +215,7 @@ static void disk_damaged(struct seam_disk *d, const char *name, const char *why)
         disk_index_remove_tree(&d->index, i, drop_file, d);
     else if (!i)
         unlinkat(d->dirfd, name, 0);
-    pthread_mutex_unlock(&d->lock);
+    disk_unlock(d);
 }
 
 /* ---- Reading ------------------------------------------------------------- */
@@ -269,7 +302,7 @@ static void *reader_main(void *arg)
             if (!d->load)
                 d->last_load = &d->load;
         }
-        pthread_mutex_unlock(&d->lock);
+        disk_unlock(d);
         if (!l)
             return NULL;
         /* release: whoever sees the state sees the bytes. */
@@ -399,7 +432,7 @@ static void job_write(struct seam_disk *d, struct disk_job *job)
 
     pthread_mutex_lock(&d->lock);
     ok = disk_make_room(d);
-    pthread_mutex_unlock(&d->lock);
+    disk_unlock(d);
     disk_remove_doomed(d);
     for (uint32_t n = 0; n < job->n_items; n++) {
         struct disk_item *i = job->item[n];
@@ -407,7 +440,7 @@ static void job_write(struct seam_disk *d, struct disk_job *job)
 
         pthread_mutex_lock(&d->lock);
         gone = i->gone;
-        pthread_mutex_unlock(&d->lock);
+        disk_unlock(d);
         if (ok && !gone && !item_write(d, i, ids, body, job->bytes[n])) {
             error = errno;
             ok = false;
@@ -420,7 +453,7 @@ static void job_write(struct seam_disk *d, struct disk_job *job)
         /* Those of this job that follow build on it: they go with it, as
          * pending ones that are gone. */
         item_settle(d, i, ok && !gone);
-        pthread_mutex_unlock(&d->lock);
+        disk_unlock(d);
     }
     pthread_mutex_lock(&d->lock);
     if (ok)
@@ -432,7 +465,7 @@ static void job_write(struct seam_disk *d, struct disk_job *job)
                  "%s: cannot write: %s; snapshots stay in memory alone", d->dir,
                  strerror(error));
     d->said_failed = error || (d->said_failed && !synced);
-    pthread_mutex_unlock(&d->lock);
+    disk_unlock(d);
 }
 
 static void job_free(struct disk_job *job)
@@ -455,7 +488,7 @@ static void *writer_main(void *arg)
         while (!d->job && !d->stop)
             pthread_cond_wait(&d->news, &d->lock);
         job = d->job;
-        pthread_mutex_unlock(&d->lock);
+        disk_unlock(d);
         if (!job)
             return NULL;
         job_write(d, job);
@@ -465,7 +498,7 @@ static void *writer_main(void *arg)
             d->last_job = &d->job;
         d->queue_bytes -= job->total;
         pthread_cond_broadcast(&d->news);
-        pthread_mutex_unlock(&d->lock);
+        disk_unlock(d);
         job_free(job);
     }
 }
@@ -475,7 +508,7 @@ void seam_disk_flush(struct seam_disk *d)
     pthread_mutex_lock(&d->lock);
     while (d->job)
         pthread_cond_wait(&d->news, &d->lock);
-    pthread_mutex_unlock(&d->lock);
+    disk_unlock(d);
 }
 
 /* ---- Putting ------------------------------------------------------------- */
@@ -701,7 +734,7 @@ bool seam_disk_put(struct seam_disk *d, const unsigned char *root,
             parent->refs++; /* it stays until the job has it */
         ok = true;
     }
-    pthread_mutex_unlock(&d->lock);
+    disk_unlock(d);
     if (!ok)
         goto out;
     job = job_new(d, tok, first, pos, h, pos - (have ? have->pos : 0));
@@ -724,7 +757,7 @@ bool seam_disk_put(struct seam_disk *d, const unsigned char *root,
     d->n_dropped += !ok;
     if (parent)
         disk_index_unref(&d->index, parent, drop_file, d);
-    pthread_mutex_unlock(&d->lock);
+    disk_unlock(d);
     if (job && !ok)
         job_free(job);
 out:
@@ -804,7 +837,7 @@ struct seam_disk_load *seam_disk_find(struct seam_disk *d,
         d->last_load = &l->next;
         pthread_cond_broadcast(&d->news);
     }
-    pthread_mutex_unlock(&d->lock);
+    disk_unlock(d);
     free(h);
     return l;
 }
@@ -1094,7 +1127,7 @@ static int disk_start(struct seam_disk *d, struct seam_error *err)
             pthread_mutex_lock(&d->lock);
             d->stop = true;
             pthread_cond_broadcast(&d->news);
-            pthread_mutex_unlock(&d->lock);
+            disk_unlock(d);
             pthread_join(d->writer, NULL);
         }
     }
@@ -1127,6 +1160,8 @@ int seam_disk_open(struct seam_disk **out, const struct seam_disk_opts *opts,
                 : seam_fail(err, SEAM_ENOMEM, "prefix: out of memory");
     if (!rc)
         rc = disk_scan(d, err);
+    pthread_mutex_lock(&d->lock);
+    disk_unlock(d); /* what was found */
     if (!rc)
         rc = disk_start(d, err);
     if (rc) {
@@ -1145,7 +1180,7 @@ void seam_disk_close(struct seam_disk *d)
         pthread_mutex_lock(&d->lock);
         d->stop = true;
         pthread_cond_broadcast(&d->news);
-        pthread_mutex_unlock(&d->lock);
+        disk_unlock(d);
         pthread_join(d->writer, NULL);
         pthread_join(d->reader, NULL);
     }
@@ -1160,20 +1195,25 @@ void seam_disk_close(struct seam_disk *d)
     free(d);
 }
 
+static uint64_t figure(const _Atomic uint64_t *f)
+{
+    return atomic_load_explicit(f, memory_order_relaxed);
+}
+
 void seam_disk_stats(struct seam_disk *d, struct seam_disk_stats *out)
 {
-    pthread_mutex_lock(&d->lock);
+    const struct figures *f = &d->figures;
+
     *out = (struct seam_disk_stats){
-        .bytes = d->index.bytes,
+        .bytes = figure(&f->bytes),
         .budget = d->o.budget,
-        .n_states = d->index.n_states,
-        .n_runs = d->index.n_runs,
-        .n_written = d->n_written,
-        .n_evicted = d->n_evicted,
-        .n_dropped = d->n_dropped,
-        .n_damaged = d->n_damaged,
-        .n_foreign = d->index.n_foreign,
-        .queue_bytes = d->queue_bytes,
+        .n_states = figure(&f->n_states),
+        .n_runs = figure(&f->n_runs),
+        .n_written = figure(&f->n_written),
+        .n_evicted = figure(&f->n_evicted),
+        .n_dropped = figure(&f->n_dropped),
+        .n_damaged = figure(&f->n_damaged),
+        .n_foreign = figure(&f->n_foreign),
+        .queue_bytes = figure(&f->queue_bytes),
     };
-    pthread_mutex_unlock(&d->lock);
 }
