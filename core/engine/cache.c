@@ -99,14 +99,6 @@ static void cache_loaded(void *ctx)
     pthread_mutex_unlock(&e->lock);
 }
 
-static bool disk_fits(const struct seam_engine *e)
-{
-    for (int r = 0; r < SEAM_N_ROLES; r++)
-        if (r != SEAM_ROLE_PARSER && e->disk_for[r] != e->rt->inst[r]->serial)
-            return false;
-    return true;
-}
-
 int seam_engine_open_disk(struct seam_engine *e, struct seam_error *err)
 {
     struct seam_disk_opts o = {
@@ -124,8 +116,6 @@ int seam_engine_open_disk(struct seam_engine *e, struct seam_error *err)
 
     if (!o.dir)
         return 0;
-    for (int r = 0; r < SEAM_N_ROLES; r++)
-        e->disk_for[r] = e->rt->inst[r]->serial;
     rc = seam_disk_identity(e->rt, o.identity, err);
     if (!rc)
         rc = seam_disk_open(&d, &o, err);
@@ -134,42 +124,49 @@ int seam_engine_open_disk(struct seam_engine *e, struct seam_error *err)
                  "%s; nothing is kept on disk by this one", err->text);
         rc = 0;
     }
-    pthread_mutex_lock(&e->lock);
-    e->disk = d;
-    pthread_mutex_unlock(&e->lock);
+    atomic_store_explicit(&e->disk, d, memory_order_release);
     return rc;
 }
 
-/* The tier, which belongs to the plugins in use: after a swap it is opened anew
- * for the others. */
 static struct seam_disk *cache_disk(struct seam_engine *e)
 {
-    struct seam_disk *was = e->disk;
-    struct seam_error err;
+    return atomic_load_explicit(&e->disk, memory_order_acquire);
+}
 
-    if (!was || disk_fits(e))
-        return was;
-    pthread_mutex_lock(&e->lock);
-    e->disk = NULL;
-    pthread_mutex_unlock(&e->lock);
-    for (uint32_t i = 0; i < e->n_running; i++) {
+struct seam_disk *seam_engine_detach_disk(struct seam_engine *e)
+{
+    struct seam_disk *d = atomic_exchange(&e->disk, NULL);
+
+    for (uint32_t i = 0; i < e->n_running && d; i++) {
         seam_disk_load_free(e->running[i]->load);
         e->running[i]->load = NULL;
     }
+    return d;
+}
+
+void seam_engine_renew_disk(struct seam_engine *e, struct seam_disk *was)
+{
+    struct seam_error err;
+
+    /* Who found it before it was taken away has read its figures then. */
+    pthread_mutex_lock(&e->disk_lock);
+    pthread_mutex_unlock(&e->disk_lock);
     seam_disk_close(was);
     if (seam_engine_open_disk(e, &err))
         seam_log(e->log, SEAM_LOG_WARN, "prefix",
                  "%s; nothing is kept on disk from here on", err.text);
-    return e->disk;
 }
 
 void seam_engine_disk_stats(struct seam_engine *e, struct seam_disk_stats *out)
 {
+    struct seam_disk *d;
+
     *out = (struct seam_disk_stats){ 0 };
-    pthread_mutex_lock(&e->lock);
-    if (e->disk)
-        seam_disk_stats(e->disk, out);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&e->disk_lock);
+    d = cache_disk(e);
+    if (d)
+        seam_disk_stats(d, out);
+    pthread_mutex_unlock(&e->disk_lock);
 }
 
 struct page_source {
@@ -253,7 +250,6 @@ void seam_engine_settle_loads(struct seam_engine *e)
     struct seam_error err;
     uint64_t now = 0;
 
-    cache_disk(e);
     for (uint32_t i = 0; i < e->n_running;) {
         struct seam_gen *g = e->running[i++];
         int state = g->load ? seam_disk_loaded(g->load) : -1;

@@ -282,6 +282,7 @@ int seam_engine_start(struct seam_engine **out,
     e->last = &e->first;
     seam_stats_init(&e->stats);
     pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->disk_lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&e->change, &attr);
@@ -298,6 +299,7 @@ int seam_engine_start(struct seam_engine **out,
     pthread_sigmask(SIG_SETMASK, &was, NULL);
     if (rc) {
         pthread_cond_destroy(&e->change);
+        pthread_mutex_destroy(&e->disk_lock);
         pthread_mutex_destroy(&e->lock);
         free(e);
         return seam_fail_errno(err, SEAM_ENOMEM, rc,
@@ -380,6 +382,7 @@ void seam_engine_free(struct seam_engine *e)
     free(e->sampled);
     free(e->scratch);
     pthread_cond_destroy(&e->change);
+    pthread_mutex_destroy(&e->disk_lock);
     pthread_mutex_destroy(&e->lock);
     free(e);
 }

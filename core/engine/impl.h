@@ -77,8 +77,13 @@ struct seam_engine {
     int32_t *free_page, *free_row;
     uint32_t *page_refs; /* [n_pages] sequences and snapshots that hold it */
     struct seam_prefix *prefix; /* NULL: switched off */
-    struct seam_disk *disk;     /* its second tier, or NULL; under lock too */
-    uint64_t disk_for[SEAM_N_ROLES]; /* whose identity it has: their serials */
+    /* Its second tier, or NULL.  release and acquire: who finds it finds it
+     * open.  The thread takes it away when plugins are exchanged, and the
+     * swapper puts one for the new ones there. */
+    struct seam_disk *_Atomic disk;
+    /* Held while the tier's figures are read, so that it is not closed then; no
+     * step takes it. */
+    pthread_mutex_t disk_lock;
     int32_t user_token; /* a turn begins with it; -1: there is none */
     uint32_t n_free_pages, n_free_rows;
     struct seam_step_seq *seq; /* [max_seqs] the step being made */
@@ -177,6 +182,11 @@ int seam_engine_resume(struct seam_engine *e, struct seam_gen *g,
                        struct seam_error *err);
 /* The second tier, if one is configured.  [control] */
 int seam_engine_open_disk(struct seam_engine *e, struct seam_error *err);
+/* After an exchange of plugins the tier belongs to the old ones: take it away
+ * (NULL: there is none), then close it and open one for the new ones, for which
+ * nobody waits.  [control] the second */
+struct seam_disk *seam_engine_detach_disk(struct seam_engine *e);
+void seam_engine_renew_disk(struct seam_engine *e, struct seam_disk *was);
 /* Take over what was loaded from it meanwhile.  Before a step is chosen. */
 void seam_engine_settle_loads(struct seam_engine *e);
 /* Nobody can compute: if somebody waits for a load, wait until it is there,

@@ -49,6 +49,7 @@ struct seam_swap {
     enum swap_ask ask;
     struct seam_error turn_err;
     int turn_rc;
+    struct seam_disk *disk; /* the old ones' tier, to be closed */
 };
 
 struct seam_swapper {
@@ -149,6 +150,8 @@ static bool swap_take_over(struct seam_engine *e, struct seam_swap *s)
             continue;
         p->old = seam_runtime_exchange(rt, p->fresh, &p->grant, &p->old_grant);
         p->fresh = NULL;
+        if (is_block(r) && !s->disk)
+            s->disk = seam_engine_detach_disk(e);
     }
     /* The larger scratch stays; the other one is freed by the swapper. */
     if (s->ws_bytes > rt->memory->ws_bytes) {
@@ -638,6 +641,8 @@ static void swap_run(struct seam_swap *s)
     if (!rc)
         s->report.why = SEAM_SWAP_DONE;
     swap_tell(s);
+    if (s->disk)
+        seam_engine_renew_disk(e, s->disk);
     swap_clean(s);
 }
 

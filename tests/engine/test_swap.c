@@ -512,6 +512,7 @@ Test(swap, the_disk_tier_goes_with_the_plugins)
     static int32_t prompt[N], want[2][GEN], got[GEN];
     char dir[] = "/tmp/seam-swap-XXXXXX";
     const struct seam_flag flags[] = { { "engine.prefix_dir", dir } };
+    struct seam_disk_stats s;
     struct fixture f = { 0 };
     struct seam_error err;
     struct talker t;
@@ -534,6 +535,10 @@ Test(swap, the_disk_tier_goes_with_the_plugins)
         cr_expect_gt(cached, N / 2);
         cr_expect(!memcmp(out, want[i % 2], sizeof got), "round %d", i);
         swap_well(&f, SEAM_ROLE_SPARSE, "sparse_mla", layout[(i + 1) % 2]);
+        /* Already, not in the next request's step. */
+        seam_engine_disk_stats(t.e, &s);
+        cr_expect_gt(s.n_foreign, 0);
+        cr_expect(i || !s.n_states, "the old plugins' tier is still there");
         cr_expect_gt(serial(&f), last);
         last = serial(&f);
     }

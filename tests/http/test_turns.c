@@ -513,3 +513,19 @@ Test(turns, a_prompt_of_many_short_turns_takes_few_steps)
     }
     fixture_close(&f);
 }
+
+/* Nor does a step wait for who reads them. */
+Test(turns, metrics_wait_for_no_step)
+{
+    struct fixture f;
+    struct reply r;
+
+    fixture_open(&f, "</think>ok\1");
+    pthread_mutex_lock(&f.engine->lock);
+    client_get(f.url, "/metrics", &r);
+    pthread_mutex_unlock(&f.engine->lock);
+    cr_expect_eq(r.status, 200);
+    cr_expect_not_null(strstr(r.body.p, "seam_prefix_disk_bytes"));
+    reply_release(&r);
+    fixture_close(&f);
+}
