@@ -35,6 +35,7 @@ test-tsan: setup
 
 lint:
 	@scripts/setup dev
+	@cmake --preset release >/dev/null
 	@scripts/lint
 
 fuzz:
