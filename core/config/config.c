@@ -1050,13 +1050,6 @@ const char *seam_config_flag_key(const char *flag, bool *is_switch)
     return s->key;
 }
 
-const char *seam_config_key_flag(const char *key)
-{
-    const struct seam_setting *s = seam_setting_find(key);
-
-    return s ? s->flag : NULL;
-}
-
 struct seam_cfg *seam_config_plugin_cfg(const struct seam_config *c,
                                         enum seam_role role,
                                         const struct seam_log *log)
@@ -1225,16 +1218,4 @@ json_t *seam_config_json(const struct seam_config *c)
         return NULL;
     }
     return all;
-}
-
-const char *const *seam_config_keys(void)
-{
-    return seam_setting_keys;
-}
-
-const char *seam_config_help(const char *key)
-{
-    const struct seam_setting *s = seam_setting_find(key);
-
-    return s ? s->help : NULL;
 }

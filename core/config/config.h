@@ -123,8 +123,6 @@ struct seam_flag {
 /* The key that a short flag stands for, or NULL; *is_switch (may be NULL) tells
  * whether it goes without a value. */
 const char *seam_config_flag_key(const char *flag, bool *is_switch);
-/* The short flag of a key, or NULL. */
-const char *seam_config_key_flag(const char *key);
 
 /* Read file (NULL: none), the SEAM_* members of env (NULL-terminated) and
  * flags into *c.  On failure *c is empty.  [control] */
@@ -160,9 +158,5 @@ bool seam_config_same_plugin(const struct seam_plugin_entry_config *a,
 void seam_config_print(const struct seam_config *c, struct seam_buf *out);
 /* The same as {"settings":[{"key","value","origin"},...]}; NULL: no memory. */
 json_t *seam_config_json(const struct seam_config *c);
-
-/* NULL-terminated keys of all settings, for --help and "did you mean". */
-const char *const *seam_config_keys(void);
-const char *seam_config_help(const char *key); /* one line, or NULL           */
 
 #endif

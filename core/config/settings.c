@@ -333,19 +333,3 @@ void seam_setting_expects(const struct seam_setting *s, struct seam_buf *out)
         break;
     }
 }
-
-void seam_setting_row(const struct seam_setting *s, struct seam_buf *out)
-{
-    char env[SEAM_SETTING_ENV_MAX];
-
-    seam_setting_env(s, env);
-    seam_buf_fmt(out, "| `%s` | ", s->key);
-    seam_setting_expects(s, out);
-    if (s->preset)
-        seam_buf_fmt(out, " | `%s` | `%s`", s->preset, env);
-    else
-        seam_buf_fmt(out, " | %s | `%s`", s->preset_words, env);
-    if (s->flag)
-        seam_buf_fmt(out, ", `%s`", s->flag);
-    seam_buf_fmt(out, " | %s |\n", s->help);
-}

@@ -54,7 +54,4 @@ void seam_setting_env(const struct seam_setting *s,
 /* Append what values it takes: "an integer from 1 to 128". */
 void seam_setting_expects(const struct seam_setting *s, struct seam_buf *out);
 
-/* Append its row of the table in docs/configuration.md, with the line break. */
-void seam_setting_row(const struct seam_setting *s, struct seam_buf *out);
-
 #endif

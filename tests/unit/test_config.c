@@ -899,7 +899,7 @@ Test(config, json_lists_every_setting_in_table_order)
     struct seam_config c = parsed(MINIMAL);
     json_t *all = seam_config_json(&c);
     json_t *list = json_object_get(all, "settings");
-    const char *const *keys = seam_config_keys();
+    const char *const *keys = seam_setting_keys;
     size_t n = 0;
 
     for (; keys[n]; n++) {
@@ -909,10 +909,8 @@ Test(config, json_lists_every_setting_in_table_order)
                          keys[n]);
         cr_expect_not_null(json_object_get(entry, "value"));
         cr_expect(json_is_string(json_object_get(entry, "origin")));
-        cr_expect_not_null(seam_config_help(keys[n]));
     }
     cr_expect_eq(json_array_size(list), n);
-    cr_expect_null(seam_config_help("nonsense"));
     json_decref(all);
     seam_config_release(&c);
 }
@@ -959,7 +957,6 @@ Test(settings, table_is_consistent)
             cr_expect_str_eq(seam_config_flag_key(s->flag, &is_switch), s->key);
             cr_expect_eq(is_switch, s->type == SEAM_SETTING_BOOL);
         }
-        cr_expect_eq(seam_config_key_flag(s->key), s->flag);
     }
     cr_expect_eq(n, seam_n_settings);
     cr_expect_null(seam_setting_keys[n]);
@@ -981,6 +978,23 @@ Test(settings, table_is_consistent)
         }
 }
 
+/* Its row of the table in docs/configuration.md, with the line break. */
+static void setting_row(const struct seam_setting *s, struct seam_buf *out)
+{
+    char env[SEAM_SETTING_ENV_MAX];
+
+    seam_setting_env(s, env);
+    seam_buf_fmt(out, "| `%s` | ", s->key);
+    seam_setting_expects(s, out);
+    if (s->preset)
+        seam_buf_fmt(out, " | `%s` | `%s`", s->preset, env);
+    else
+        seam_buf_fmt(out, " | %s | `%s`", s->preset_words, env);
+    if (s->flag)
+        seam_buf_fmt(out, ", `%s`", s->flag);
+    seam_buf_fmt(out, " | %s |\n", s->help);
+}
+
 Test(settings, the_document_has_every_setting_as_the_table_has_it)
 {
     struct seam_error err = { 0 };
@@ -993,7 +1007,7 @@ Test(settings, the_document_has_every_setting_as_the_table_has_it)
     for (const struct seam_setting *s = seam_settings; s->key; s++) {
         struct seam_buf row = { 0 };
 
-        seam_setting_row(s, &row);
+        setting_row(s, &row);
         cr_expect(strstr(text, row.p),
                   "docs/configuration.md lacks the line\n%s", row.p);
         seam_buf_release(&row);
