@@ -280,7 +280,7 @@ void kern_deal(const struct seam_host *h, const struct kern_deal *d)
 /* ---- Tasks --------------------------------------------------------------- */
 
 /* Packed inputs of one pass; jobs with the same input share one. */
-enum { PACKS = 64, PACK_ROWS = 8 /* rows packed by one task */ };
+enum { JOBS = 64, PACKS = 64, PACK_ROWS = 8 /* rows packed by one task */ };
 
 struct pack {
     const float *x;
@@ -298,6 +298,7 @@ struct kern_work {
     uint32_t n_jobs, r0, rows, n_packs;
     char *scratch;
     struct pack pack[PACKS];
+    uint32_t first[JOBS + 1]; /* item of each job                            */
 };
 
 static uint32_t job_outs(const struct kern_job *j)
@@ -472,13 +473,14 @@ struct item {
 
 static struct item item_at(const struct kern_work *w, uint32_t i)
 {
-    const struct kern_job *j = w->job;
-    uint32_t n, o0, step;
+    uint32_t l = 0, o0, step;
+    const struct kern_job *j;
 
-    for (; (n = job_tasks(w, j)) <= i; j++)
-        i -= n;
+    while (w->first[l + 1] <= i)
+        l++;
+    j = &w->job[l];
     step = job_step(j);
-    o0 = i * step;
+    o0 = (i - w->first[l]) * step;
     return (struct item){ j, o0,
                           job_outs(j) - o0 < step ? job_outs(j) : o0 + step };
 }
@@ -536,7 +538,7 @@ static void work_plan(struct kern_work *w, uint32_t n_jobs, char *room,
     uint32_t n = 0;
 
     w->n_packs = 0;
-    for (; n < n_jobs; n++) {
+    for (; n < n_jobs && n < JOBS; n++) {
         const struct kern_job *j = &w->job[n];
         struct kern_form f = job_form(w->k, j, bytes);
         struct pack *p = f.kind ? pack_find(w, j, f) : NULL;
@@ -570,8 +572,11 @@ static uint32_t work_pass(struct kern_work *w, const struct seam_host *h)
     uint32_t n = 0, n_packs = 0;
     uint64_t work = 0;
 
-    for (uint32_t i = 0; i < w->n_jobs; i++)
+    for (uint32_t i = 0; i < w->n_jobs; i++) {
+        w->first[i] = n;
         n += job_tasks(w, &w->job[i]);
+    }
+    w->first[w->n_jobs] = n;
     for (uint32_t i = 0; n && i < w->n_packs; i++) {
         n_packs += pack_tasks(w, &w->pack[i]);
         work += (uint64_t)job_rows(w, w->pack[i].m) * w->pack[i].k;
