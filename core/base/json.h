@@ -24,4 +24,18 @@ json_t *seam_json_parse(const char *text, size_t n, const char *what,
 /* The same for a file of at most max bytes. */
 json_t *seam_json_file(const char *path, uint64_t max, struct seam_error *err);
 
+/* A member that is present and not null, or NULL; and its text if it is a
+ * string, or NULL. */
+static inline json_t *seam_json_member(const json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+
+    return json_is_null(v) ? NULL : v;
+}
+
+static inline const char *seam_json_text(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
 #endif

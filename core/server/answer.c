@@ -22,6 +22,18 @@ const char *seam_finish_name(enum seam_finish f)
                                      : "stop";
 }
 
+json_t *seam_stop_reason_json(const struct seam_answer *a,
+                              const struct seam_chat_event *finish)
+{
+    if (finish->stop_string >= 0)
+        return json_stringn(a->r.stop[finish->stop_string].p,
+                            a->r.stop[finish->stop_string].n);
+    for (uint32_t i = 0; i < a->r.n_stop_id; i++)
+        if (finish->stop_id == a->r.stop_id[i])
+            return json_integer(finish->stop_id);
+    return json_null();
+}
+
 void seam_answer_limits(struct seam_http *h, struct seam_request_limits *l)
 {
     const struct seam_config *c = h->s->config;

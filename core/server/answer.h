@@ -49,6 +49,10 @@ int seam_answer_model(struct seam_http *h, const char *name, const char **out,
                       struct seam_api_error *e);
 
 const char *seam_finish_name(enum seam_finish f);
+/* The stop string or the id of the request's own that ended an answer; null for
+ * the model's own end, which is no reason worth telling. */
+json_t *seam_stop_reason_json(const struct seam_answer *a,
+                              const struct seam_chat_event *finish);
 
 /* {"prompt_tokens",...} with details. */
 json_t *seam_usage_json(const struct seam_chat_usage *u);

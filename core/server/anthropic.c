@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "core/server/blocks.h"
 #include "core/server/request.h"
 
@@ -16,19 +17,6 @@ const struct seam_api_name seam_anthropic_names[] = {
     { NULL, NULL, false },
 };
 
-static const char *string_at(const json_t *o, const char *key)
-{
-    return json_string_value(json_object_get(o, key));
-}
-
-/* Present and not null. */
-static json_t *value_at(const json_t *o, const char *key)
-{
-    json_t *v = json_object_get(o, key);
-
-    return v && !json_is_null(v) ? v : NULL;
-}
-
 /* ---- Content ------------------------------------------------------------- */
 
 /* A text block in the chat form, or NULL when v is none. */
@@ -36,7 +24,7 @@ static json_t *text_part(const json_t *v)
 {
     if (json_is_string(v))
         return json_pack("{s:s, s:O}", "type", "text", "text", v);
-    if (seam_block_is(v, "text") && string_at(v, "text"))
+    if (seam_block_is(v, "text") && seam_json_text(v, "text"))
         return json_pack("{s:s, s:O}", "type", "text", "text",
                          json_object_get(v, "text"));
     return NULL;
@@ -71,7 +59,7 @@ static int convert_system(const json_t *v, json_t *messages,
                                     "system may hold text blocks "
                                     "only");
         }
-        if (strncmp(string_at(part, "text"), billing, sizeof billing - 1))
+        if (strncmp(seam_json_text(part, "text"), billing, sizeof billing - 1))
             json_array_append_new(parts, part);
         else
             json_decref(part);
@@ -87,7 +75,7 @@ static int convert_result(const json_t *block, const char *where,
                           json_t *messages, struct seam_buf *ignored,
                           struct seam_api_error *e)
 {
-    const json_t *content = value_at(block, "content"), *item;
+    const json_t *content = seam_json_member(block, "content"), *item;
     json_t *parts = json_array(), *part;
     char at[96];
     size_t i;
@@ -112,13 +100,14 @@ static int convert_result(const json_t *block, const char *where,
         }
         json_array_append_new(parts, part);
     }
-    if (!json_array_size(parts) && json_is_true(value_at(block, "is_error")))
+    if (!json_array_size(parts) &&
+        json_is_true(seam_json_member(block, "is_error")))
         json_array_append_new(
             parts, json_pack("{s:s, s:s}", "type", "text", "text", "Error"));
     json_array_append_new(
         messages, json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id",
-                            string_at(block, "tool_use_id")
-                                ? string_at(block, "tool_use_id")
+                            seam_json_text(block, "tool_use_id")
+                                ? seam_json_text(block, "tool_use_id")
                                 : "",
                             "content", parts));
     return 0;
@@ -181,15 +170,17 @@ static int convert_assistant(const json_t *blocks, size_t index,
                 seam_buf_add(&thinking, json_string_value(t),
                              json_string_length(t));
         } else if (seam_block_is(block, "tool_use") &&
-                   string_at(block, "name")) {
-            const json_t *input = value_at(block, "input");
+                   seam_json_text(block, "name")) {
+            const json_t *input = seam_json_member(block, "input");
 
             json_array_append_new(
                 calls,
                 json_pack("{s:s, s:s, s:{s:s, s:o}}", "id",
-                          string_at(block, "id") ? string_at(block, "id") : "",
+                          seam_json_text(block, "id")
+                              ? seam_json_text(block, "id")
+                              : "",
                           "type", "function", "function", "name",
-                          string_at(block, "name"), "arguments",
+                          seam_json_text(block, "name"), "arguments",
                           json_is_object(input) ? json_incref((json_t *)input)
                                                 : json_object()));
         } else if (!seam_block_is(block, "redacted_thinking")) {
@@ -226,11 +217,11 @@ static int convert_messages(const json_t *list, json_t *messages,
                                 "least one message");
     json_array_foreach(list, i, m)
     {
-        const char *role = string_at(m, "role");
+        const char *role = seam_json_text(m, "role");
         int rc;
 
         snprintf(where, sizeof where, "messages[%zu]", i);
-        content = value_at(m, "content");
+        content = seam_json_member(m, "content");
         if (!role || !content ||
             (!json_is_string(content) && !json_is_array(content)))
             return seam_api_invalid(e, where,
@@ -268,7 +259,7 @@ static void convert_prefill(const json_t *messages, json_t *chat)
 {
     const json_t *m = json_array_get(messages, json_array_size(messages) - 1);
     const json_t *content = json_object_get(m, "content");
-    const char *role = string_at(m, "role");
+    const char *role = seam_json_text(m, "role");
 
     if (!role || strcmp(role, "assistant") ||
         json_object_get(m, "tool_calls") ||
@@ -297,7 +288,7 @@ static int convert_tools(const json_t *list, json_t *chat,
     tools = json_array();
     json_array_foreach(list, i, t)
     {
-        const json_t *type = value_at(t, "type"), *v;
+        const json_t *type = seam_json_member(t, "type"), *v;
 
         /* Tools that Anthropic's own servers would run. */
         if (type && !seam_block_is(t, "custom") &&
@@ -306,13 +297,13 @@ static int convert_tools(const json_t *list, json_t *chat,
             continue;
         }
         f = json_object();
-        if ((v = value_at(t, "name")))
+        if ((v = seam_json_member(t, "name")))
             json_object_set(f, "name", (json_t *)v);
-        if ((v = value_at(t, "description")))
+        if ((v = seam_json_member(t, "description")))
             json_object_set(f, "description", (json_t *)v);
-        if ((v = value_at(t, "input_schema")))
+        if ((v = seam_json_member(t, "input_schema")))
             json_object_set(f, "parameters", (json_t *)v);
-        if ((v = value_at(t, "strict")))
+        if ((v = seam_json_member(t, "strict")))
             json_object_set(f, "strict", (json_t *)v);
         seam_ignored_note(ignored, "tools", t, known);
         json_array_append_new(
@@ -327,9 +318,9 @@ static int convert_tools(const json_t *list, json_t *chat,
 static int convert_choice(const json_t *v, json_t *chat,
                           struct seam_api_error *e)
 {
-    const char *type = string_at(v, "type");
+    const char *type = seam_json_text(v, "type");
 
-    if (json_is_true(value_at(v, "disable_parallel_tool_use")))
+    if (json_is_true(seam_json_member(v, "disable_parallel_tool_use")))
         json_object_set_new(chat, "parallel_tool_calls", json_false());
     if (type && !strcmp(type, "auto"))
         return json_object_set_new(chat, "tool_choice", json_string("auto"));
@@ -338,11 +329,11 @@ static int convert_choice(const json_t *v, json_t *chat,
     if (type && !strcmp(type, "any"))
         return json_object_set_new(chat, "tool_choice",
                                    json_string("required"));
-    if (type && !strcmp(type, "tool") && string_at(v, "name"))
+    if (type && !strcmp(type, "tool") && seam_json_text(v, "name"))
         return json_object_set_new(chat, "tool_choice",
                                    json_pack("{s:s, s:{s:s}}", "type",
                                              "function", "function", "name",
-                                             string_at(v, "name")));
+                                             seam_json_text(v, "name")));
     return seam_api_invalid(e, "tool_choice",
                             "tool_choice must have the type "
                             "auto, any, none, or tool with "
@@ -354,7 +345,8 @@ static int convert_choice(const json_t *v, json_t *chat,
 static int convert_output(const json_t *v, json_t *chat,
                           struct seam_buf *ignored, struct seam_api_error *e)
 {
-    json_t *effort = value_at(v, "effort"), *format = value_at(v, "format");
+    json_t *effort = seam_json_member(v, "effort"),
+           *format = seam_json_member(v, "format");
 
     if (!json_is_object(v))
         return seam_api_invalid(e, "output_config",
@@ -403,25 +395,26 @@ json_t *seam_anthropic_chat(const json_t *body, bool counting,
 
     json_object_set_new(chat, "messages", messages);
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if ((v = value_at(body, same[i][0])))
+        if ((v = seam_json_member(body, same[i][0])))
             json_object_set(chat, same[i][1], v);
-    if (!counting && !value_at(body, "max_tokens"))
+    if (!counting && !seam_json_member(body, "max_tokens"))
         rc = seam_api_fail(e, 400, "missing_required_parameter", "max_tokens",
                            "max_tokens is missing");
-    if (!rc && (v = value_at(body, "system")))
+    if (!rc && (v = seam_json_member(body, "system")))
         rc = convert_system(v, messages, e);
     if (!rc)
-        rc = convert_messages(value_at(body, "messages"), messages, ignored, e);
+        rc = convert_messages(seam_json_member(body, "messages"), messages,
+                              ignored, e);
     if (!rc)
         convert_prefill(messages, chat);
-    if (!rc && (v = value_at(body, "tools")))
+    if (!rc && (v = seam_json_member(body, "tools")))
         rc = convert_tools(v, chat, ignored, e);
-    if (!rc && (v = value_at(body, "tool_choice")))
+    if (!rc && (v = seam_json_member(body, "tool_choice")))
         rc = convert_choice(v, chat, e);
-    if (!rc && (v = value_at(body, "output_config")))
+    if (!rc && (v = seam_json_member(body, "output_config")))
         rc = convert_output(v, chat, ignored, e);
     /* As it was called before it moved there. */
-    if (!rc && (v = value_at(body, "output_format"))) {
+    if (!rc && (v = seam_json_member(body, "output_format"))) {
         json_t *config = json_pack("{s:O}", "format", v);
 
         rc = convert_output(config, chat, ignored, e);

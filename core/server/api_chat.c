@@ -30,19 +30,6 @@ struct chat_answer {
     struct seam_buf chunk;
 };
 
-static json_t *stop_reason(const struct seam_answer *a,
-                           const struct seam_chat_event *ev)
-{
-    if (ev->stop_string >= 0)
-        return json_stringn(a->r.stop[ev->stop_string].p,
-                            a->r.stop[ev->stop_string].n);
-    /* The model's own end is no reason worth telling. */
-    for (uint32_t i = 0; i < a->r.n_stop_id; i++)
-        if (ev->stop_id == a->r.stop_id[i])
-            return json_integer(ev->stop_id);
-    return json_null();
-}
-
 static json_t *logprob_list(const struct chat_answer *c,
                             const struct seam_chat_event *ev)
 {
@@ -181,7 +168,7 @@ static void answer_collected(struct chat_answer *c)
             json_pack("{s:i, s:o, s:o, s:s, s:o}", "index", (int)i, "message",
                       message_json(c, m), "logprobs", logprobs, "finish_reason",
                       seam_finish_name(m->finish.finish), "stop_reason",
-                      stop_reason(a, &m->finish)));
+                      seam_stop_reason_json(a, &m->finish)));
     }
     seam_chat_usage(a->chat, &u);
     seam_http_json(a->h, 200,
@@ -242,7 +229,7 @@ static bool chunk_end(struct chat_answer *c, const struct seam_chat_event *ev)
         seam_buf_str(b, "null");
     }
     if (ev->kind == SEAM_CHAT_FINISH) {
-        json_t *why = stop_reason(&c->a, ev);
+        json_t *why = seam_stop_reason_json(&c->a, ev);
 
         text = json_dumps(why, JSON_COMPACT | JSON_ENCODE_ANY);
         seam_buf_fmt(b, ",\"finish_reason\":\"%s\",\"stop_reason\":%s}]",

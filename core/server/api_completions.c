@@ -101,18 +101,6 @@ static void lists_add(const struct text_answer *t, struct text_choice *c,
     seam_buf_release(&text);
 }
 
-static json_t *stop_reason(const struct seam_answer *a,
-                           const struct seam_chat_event *ev)
-{
-    if (ev->stop_string >= 0)
-        return json_stringn(a->r.stop[ev->stop_string].p,
-                            a->r.stop[ev->stop_string].n);
-    for (uint32_t i = 0; i < a->r.n_stop_id; i++)
-        if (ev->stop_id == a->r.stop_id[i])
-            return json_integer(ev->stop_id);
-    return json_null();
-}
-
 static json_t *choice_json(const struct text_answer *t, uint32_t index,
                            json_t *text, json_t *logprobs,
                            const struct seam_chat_event *finish)
@@ -121,7 +109,8 @@ static json_t *choice_json(const struct text_answer *t, uint32_t index,
         "{s:i, s:o, s:o, s:o, s:o}", "index", (int)index, "text", text,
         "logprobs", logprobs, "finish_reason",
         finish ? json_string(seam_finish_name(finish->finish)) : json_null(),
-        "stop_reason", finish ? stop_reason(&t->a, finish) : json_null());
+        "stop_reason",
+        finish ? seam_stop_reason_json(&t->a, finish) : json_null());
 }
 
 static json_t *answer_json(const struct text_answer *t, json_t *choices)

@@ -3,14 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "core/server/request.h"
-
-static const json_t *value_at(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-
-    return v && !json_is_null(v) ? v : NULL;
-}
 
 bool seam_block_is(const json_t *block, const char *type)
 {
@@ -43,7 +37,7 @@ static int add_line(struct seam_buf *b, const json_t *block, const char *key,
                     const char *name, const char *where,
                     struct seam_api_error *e)
 {
-    const json_t *v = value_at(block, key);
+    const json_t *v = seam_json_member(block, key);
 
     if (v && !json_is_string(v))
         return expected(where, key, "a string", e);
@@ -87,12 +81,12 @@ static int add_texts(struct seam_buf *b, const json_t *list, const char *where,
 static int add_source(struct seam_buf *b, const json_t *source,
                       const char *where, struct seam_api_error *e)
 {
-    const json_t *data = value_at(source, "data");
+    const json_t *data = seam_json_member(source, "data");
 
     if (!json_is_object(source))
         return expected(where, "source", "an object", e);
     if (seam_block_is(source, "content"))
-        return add_texts(b, value_at(source, "content"), where,
+        return add_texts(b, seam_json_member(source, "content"), where,
                          "source.content", e);
     if (!seam_block_is(source, "text")) {
         char path[160];
@@ -116,7 +110,7 @@ static int write_document(struct seam_buf *b, const json_t *block,
         add_line(b, block, "context", "Context", where, e))
         return -1;
     seam_buf_str(b, "\n");
-    if (add_source(b, value_at(block, "source"), where, e))
+    if (add_source(b, seam_json_member(block, "source"), where, e))
         return -1;
     seam_buf_str(b, "\n</document>\n");
     return 0;
@@ -130,7 +124,7 @@ static int write_result(struct seam_buf *b, const json_t *block,
         add_line(b, block, "source", "Source", where, e))
         return -1;
     seam_buf_str(b, "\n");
-    if (add_texts(b, value_at(block, "content"), where, "content", e))
+    if (add_texts(b, seam_json_member(block, "content"), where, "content", e))
         return -1;
     seam_buf_str(b, "\n</search_result>\n");
     return 0;
@@ -145,7 +139,7 @@ static void note(const json_t *block, bool document, struct seam_buf *ignored)
         { "type", "title", "source", "context", "citations", "cache_control",
           NULL },
     };
-    const json_t *citations = value_at(block, "citations");
+    const json_t *citations = seam_json_member(block, "citations");
 
     seam_ignored_note(ignored, "messages.content", block, known[document]);
     if (json_is_true(json_object_get(citations, "enabled")))

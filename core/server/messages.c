@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/json.h"
+
 #define MAX_PROMPTS 64
 
 static bool is_one_of(const char *s, const char *const *list)
@@ -12,19 +14,6 @@ static bool is_one_of(const char *s, const char *const *list)
         if (!strcmp(s, *list))
             return true;
     return false;
-}
-
-static const char *string_at(const json_t *o, const char *key)
-{
-    return json_string_value(json_object_get(o, key));
-}
-
-/* Present and not null. */
-static const json_t *value_at(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-
-    return v && !json_is_null(v) ? v : NULL;
 }
 
 /* ---- Messages ------------------------------------------------------------ */
@@ -49,17 +38,17 @@ int seam_part_check(const json_t *part, const char *role, const char *where,
         return seam_api_invalid(e, where,
                                 "a content part must be an object or "
                                 "a string");
-    type = string_at(part, "type");
-    if (!strcmp(role, "tool") &&
-        (value_at(part, "output") || (type && !strcmp(type, "tool_reference"))))
+    type = seam_json_text(part, "type");
+    if (!strcmp(role, "tool") && (seam_json_member(part, "output") ||
+                                  (type && !strcmp(type, "tool_reference"))))
         return 0;
     if (is_one_of(type, text)) {
-        if (string_at(part, "text"))
+        if (seam_json_text(part, "text"))
             return 0;
         return seam_api_invalid(e, where, "the part has no text");
     }
     if (type && !strcmp(type, "refusal")) {
-        if (string_at(part, "refusal"))
+        if (seam_json_text(part, "refusal"))
             return 0;
         return seam_api_invalid(e, where, "the part has no refusal");
     }
@@ -79,11 +68,11 @@ static int call_check(const json_t *call, const char *where,
 
     if (!json_is_object(f))
         f = call; /* flat */
-    if (!json_is_object(f) || !string_at(f, "name"))
+    if (!json_is_object(f) || !seam_json_text(f, "name"))
         return seam_api_invalid(e, where,
                                 "a tool call needs a function with a "
                                 "name");
-    args = value_at(f, "arguments");
+    args = seam_json_member(f, "arguments");
     if (args && !json_is_string(args) && !json_is_object(args))
         return seam_api_invalid(e, where,
                                 "arguments must be a string or an "
@@ -96,7 +85,7 @@ static int message_check(const json_t *m, size_t i, struct seam_api_error *e)
     static const char *const roles[] = { "system",    "developer", "user",
                                          "assistant", "tool",      "function",
                                          NULL };
-    const char *role = string_at(m, "role");
+    const char *role = seam_json_text(m, "role");
     const json_t *v, *item;
     char where[64];
     size_t j;
@@ -111,7 +100,7 @@ static int message_check(const json_t *m, size_t i, struct seam_api_error *e)
                                 "user, assistant, tool or function");
     if (!strcmp(role, "function"))
         role = "tool";
-    v = value_at(m, "content");
+    v = seam_json_member(m, "content");
     if (json_is_array(v)) {
         json_array_foreach(v, j, item)
         {
@@ -125,7 +114,7 @@ static int message_check(const json_t *m, size_t i, struct seam_api_error *e)
                                 "content must be a string or a list "
                                 "of parts");
     }
-    v = value_at(m, "tool_calls");
+    v = seam_json_member(m, "tool_calls");
     if (v) {
         snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
         if (!json_is_array(v))
@@ -138,13 +127,13 @@ static int message_check(const json_t *m, size_t i, struct seam_api_error *e)
                 return -1;
         }
     }
-    v = value_at(m, "function_call");
+    v = seam_json_member(m, "function_call");
     if (v) {
         snprintf(where, sizeof where, "messages[%zu].function_call", i);
         if (call_check(v, where, e))
             return -1;
     }
-    v = value_at(m, "tool_call_id");
+    v = seam_json_member(m, "tool_call_id");
     if (v && !json_is_string(v)) {
         snprintf(where, sizeof where, "messages[%zu].tool_call_id", i);
         return seam_api_invalid(e, where, "tool_call_id must be a string");
@@ -194,13 +183,13 @@ static int tool_check(const json_t *tool, const char *field, size_t i,
     snprintf(where, sizeof where, "%s[%zu]", field, i);
     if (!json_is_object(tool))
         return seam_api_invalid(e, where, "a tool must be an object");
-    type = string_at(tool, "type");
+    type = seam_json_text(tool, "type");
     if (type && strcmp(type, "function")) {
         snprintf(where, sizeof where, "%s[%zu].type", field, i);
         return seam_api_fail(e, 400, "unsupported_value", where,
                              "the only type of tool is function");
     }
-    v = value_at(tool, "function");
+    v = seam_json_member(tool, "function");
     if (v && !json_is_object(v)) {
         snprintf(where, sizeof where, "%s[%zu].function", field, i);
         return seam_api_invalid(e, where, "function must be an object");
@@ -208,7 +197,7 @@ static int tool_check(const json_t *tool, const char *field, size_t i,
     f = tool_function(tool);
     snprintf(where, sizeof where, "%s[%zu].%sname", field, i,
              f == tool ? "" : "function.");
-    name = string_at(f, "name");
+    name = seam_json_text(f, "name");
     if (!tool_name_ok(name))
         return seam_api_invalid(e, where,
                                 "a tool needs a name of 1 to 128 "
@@ -217,13 +206,13 @@ static int tool_check(const json_t *tool, const char *field, size_t i,
         return seam_api_invalid(e, where, "two tools have this name");
     if (json_object_set_new(seen, name, json_true()))
         return seam_api_fail(e, 503, "overloaded", NULL, "no memory");
-    v = value_at(f, "parameters");
+    v = seam_json_member(f, "parameters");
     if (v && !json_is_object(v)) {
         snprintf(where, sizeof where, "%s[%zu].%sparameters", field, i,
                  f == tool ? "" : "function.");
         return seam_api_invalid(e, where, "parameters must be an object");
     }
-    v = value_at(f, "description");
+    v = seam_json_member(f, "description");
     if (v && !json_is_string(v)) {
         snprintf(where, sizeof where, "%s[%zu].%sdescription", field, i,
                  f == tool ? "" : "function.");
@@ -264,7 +253,7 @@ static bool tool_declared(const json_t *body, const char *name)
     for (int l = 0; l < 2; l++)
         json_array_foreach(json_object_get(body, lists[l]), i, tool)
         {
-            const char *n = string_at(tool_function(tool), "name");
+            const char *n = seam_json_text(tool_function(tool), "name");
 
             if (n && !strcmp(n, name))
                 return true;
@@ -295,11 +284,11 @@ int seam_tool_choice_check(const json_t *body, const char *field,
     if (!json_is_object(v))
         return seam_api_invalid(e, field, "%s must be a string or an object",
                                 field);
-    s = string_at(v, "type");
+    s = seam_json_text(v, "type");
     if (s && !strcmp(s, "allowed_tools")) {
         const json_t *a = json_object_get(v, "allowed_tools");
 
-        s = string_at(json_is_object(a) ? a : v, "mode");
+        s = seam_json_text(json_is_object(a) ? a : v, "mode");
         if (!s || (strcmp(s, "auto") && strcmp(s, "required")))
             return seam_api_invalid(e, field,
                                     "the mode of allowed_tools must "
@@ -307,7 +296,7 @@ int seam_tool_choice_check(const json_t *body, const char *field,
         *out = !strcmp(s, "auto") ? SEAM_TOOLS_AUTO : SEAM_TOOLS_REQUIRED;
         return 0;
     }
-    name = string_at(tool_function(v), "name");
+    name = seam_json_text(tool_function(v), "name");
     if ((s && strcmp(s, "function")) || !name)
         return seam_api_invalid(e, field, "%s must name a function", field);
     if (!tool_declared(body, name))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "core/server/messages.h"
 #include "core/server/request.h"
 
@@ -16,19 +17,6 @@ const struct seam_api_name seam_responses_names[] = {
     { "messages", "input", false },
     { NULL, NULL, false },
 };
-
-static const char *string_at(const json_t *o, const char *key)
-{
-    return json_string_value(json_object_get(o, key));
-}
-
-/* Present and not null. */
-static json_t *value_at(const json_t *o, const char *key)
-{
-    json_t *v = json_object_get(o, key);
-
-    return v && !json_is_null(v) ? v : NULL;
-}
 
 /* ---- Sealed reasoning ---------------------------------------------------- */
 
@@ -41,7 +29,7 @@ bool seam_responses_wants_sealed(const json_t *body)
     const json_t *v;
     size_t i;
 
-    json_array_foreach(value_at(body, "include"), i, v)
+    json_array_foreach(seam_json_member(body, "include"), i, v)
     {
         if (json_is_string(v) && !strcmp(json_string_value(v), SEALED))
             return true;
@@ -140,8 +128,8 @@ static int item_parts(const json_t *list, const char *role, const char *where,
 static int item_message(struct turns *t, const json_t *item, const char *where,
                         struct seam_api_error *e)
 {
-    const char *role = string_at(item, "role");
-    json_t *content = value_at(item, "content"), *part;
+    const char *role = seam_json_text(item, "role");
+    json_t *content = seam_json_member(item, "content"), *part;
     size_t i;
 
     if (!role ||
@@ -171,9 +159,9 @@ static int item_message(struct turns *t, const json_t *item, const char *where,
 static int item_call(struct turns *t, const json_t *item, const char *where,
                      struct seam_api_error *e)
 {
-    const char *name = string_at(item, "name"),
-               *id = string_at(item, "call_id");
-    json_t *args = value_at(item, "arguments"), *calls;
+    const char *name = seam_json_text(item, "name"),
+               *id = seam_json_text(item, "call_id");
+    json_t *args = seam_json_member(item, "arguments"), *calls;
 
     if (!name || !id || (args && !json_is_string(args)))
         return seam_api_invalid(e, where,
@@ -193,8 +181,8 @@ static int item_call(struct turns *t, const json_t *item, const char *where,
 static int item_output(struct turns *t, const json_t *item, const char *where,
                        struct seam_api_error *e)
 {
-    const char *id = string_at(item, "call_id");
-    json_t *output = value_at(item, "output");
+    const char *id = seam_json_text(item, "call_id");
+    json_t *output = seam_json_member(item, "output");
 
     if (!id || (!json_is_string(output) && !json_is_array(output)))
         return seam_api_invalid(e, where,
@@ -234,10 +222,10 @@ static int item_reasoning(struct turns *t, const json_t *item,
     if (before)
         seam_buf_add(&text, json_string_value(before),
                      json_string_length(before));
-    if (json_array_size(value_at(item, "content")))
-        add_texts(&text, value_at(item, "content"));
-    else if (!seal_open(&text, value_at(item, "encrypted_content")))
-        add_texts(&text, value_at(item, "summary"));
+    if (json_array_size(seam_json_member(item, "content")))
+        add_texts(&text, seam_json_member(item, "content"));
+    else if (!seal_open(&text, seam_json_member(item, "encrypted_content")))
+        add_texts(&text, seam_json_member(item, "summary"));
     if (text.failed ||
         json_object_set_new(turn, "reasoning_content",
                             json_stringn(text.p ? text.p : "", text.n)))
@@ -249,7 +237,7 @@ static int item_reasoning(struct turns *t, const json_t *item,
 static int convert_item(struct turns *t, const json_t *item, size_t i,
                         struct seam_api_error *e)
 {
-    const char *type = string_at(item, "type");
+    const char *type = seam_json_text(item, "type");
     char where[32];
 
     snprintf(where, sizeof where, "input[%zu]", i);
@@ -300,8 +288,8 @@ static int convert_input(const json_t *v, json_t *messages,
 static int convert_text(const json_t *text, json_t *chat,
                         struct seam_buf *ignored, struct seam_api_error *e)
 {
-    json_t *format = value_at(text, "format");
-    const char *type = string_at(format, "type");
+    json_t *format = seam_json_member(text, "format");
+    const char *type = seam_json_text(format, "type");
 
     if (!json_is_object(text) || (format && !type))
         return seam_api_invalid(e, "text.format",
@@ -313,12 +301,12 @@ static int convert_text(const json_t *text, json_t *chat,
         return 0;
     if (strcmp(type, "json_schema"))
         return json_object_set(chat, "response_format", format);
-    return json_object_set_new(chat, "response_format",
-                               json_pack("{s:s, s:{s:O*, s:O*, s:O*}}", "type",
-                                         "json_schema", "json_schema", "name",
-                                         value_at(format, "name"), "schema",
-                                         value_at(format, "schema"), "strict",
-                                         value_at(format, "strict")));
+    return json_object_set_new(
+        chat, "response_format",
+        json_pack("{s:s, s:{s:O*, s:O*, s:O*}}", "type", "json_schema",
+                  "json_schema", "name", seam_json_member(format, "name"),
+                  "schema", seam_json_member(format, "schema"), "strict",
+                  seam_json_member(format, "strict")));
 }
 
 static int convert_refused(const json_t *body, struct seam_api_error *e)
@@ -328,24 +316,24 @@ static int convert_refused(const json_t *body, struct seam_api_error *e)
     const json_t *v;
 
     for (const char *const *r = refused; *r; r++)
-        if (value_at(body, *r))
+        if (seam_json_member(body, *r))
             return seam_api_fail(e, 400, "unsupported_parameter", *r,
                                  "%s is not supported", *r);
-    v = value_at(body, "background");
+    v = seam_json_member(body, "background");
     if (v && !json_is_false(v))
         return seam_api_fail(e, 400, "unsupported_parameter", "background",
                              "background is not supported");
-    v = value_at(body, "truncation");
+    v = seam_json_member(body, "truncation");
     if (v && (!json_is_string(v) || (strcmp(json_string_value(v), "auto") &&
                                      strcmp(json_string_value(v), "disabled"))))
         return seam_api_invalid(e, "truncation",
                                 "truncation must be auto or "
                                 "disabled");
-    v = value_at(body, "instructions");
+    v = seam_json_member(body, "instructions");
     if (v && !json_is_string(v))
         return seam_api_invalid(e, "instructions",
                                 "instructions must be a string");
-    v = value_at(body, "metadata");
+    v = seam_json_member(body, "metadata");
     if (v && !json_is_object(v))
         return seam_api_invalid(e, "metadata", "metadata must be an object");
     return 0;
@@ -357,11 +345,13 @@ static void convert_listed(const json_t *body, struct seam_buf *ignored)
     const json_t *v;
     size_t i;
 
-    if (value_at(body, "store") && !json_is_false(value_at(body, "store")))
+    if (seam_json_member(body, "store") &&
+        !json_is_false(seam_json_member(body, "store")))
         seam_ignored_add(ignored, "store");
-    if (value_at(body, "include") && !json_is_array(value_at(body, "include")))
+    if (seam_json_member(body, "include") &&
+        !json_is_array(seam_json_member(body, "include")))
         seam_ignored_add(ignored, "include");
-    json_array_foreach(value_at(body, "include"), i, v)
+    json_array_foreach(seam_json_member(body, "include"), i, v)
     {
         if (!json_is_string(v) || strcmp(json_string_value(v), SEALED))
             seam_ignored_add(ignored, "include");
@@ -421,15 +411,15 @@ json_t *seam_responses_chat(const json_t *body, struct seam_buf *ignored,
 
     json_object_set_new(chat, "messages", messages);
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if ((v = value_at(body, same[i][0])))
+        if ((v = seam_json_member(body, same[i][0])))
             json_object_set(chat, same[i][1], v);
     rc = convert_refused(body, e);
-    if (!rc && (v = value_at(body, "instructions")))
+    if (!rc && (v = seam_json_member(body, "instructions")))
         json_array_append_new(
             messages, json_pack("{s:s, s:O}", "role", "system", "content", v));
     if (!rc)
-        rc = convert_input(value_at(body, "input"), messages, e);
-    if (!rc && (v = value_at(body, "text")))
+        rc = convert_input(seam_json_member(body, "input"), messages, e);
+    if (!rc && (v = seam_json_member(body, "text")))
         rc = convert_text(v, chat, ignored, e);
     if (!rc)
         rc = convert_others(body, chat, ignored, e);
