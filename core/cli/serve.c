@@ -234,6 +234,26 @@ static void serve_drain(struct seam_server *s, struct seam_engine *e,
     }
 }
 
+/* What was chosen, and where: a line for each setting that is no default. */
+static void serve_settings(const struct seam_config *c,
+                           const struct seam_log *log)
+{
+    static const char preset[] = "   # default";
+    struct seam_buf text = { 0 };
+    char *rest = NULL;
+
+    seam_config_print(c, &text);
+    for (char *line = text.p ? strtok_r(text.p, "\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        size_t n = strlen(line);
+
+        if (n < sizeof preset ||
+            strcmp(line + n - (sizeof preset - 1), preset) != 0)
+            seam_log(log, SEAM_LOG_INFO, "config", "%s", line);
+    }
+    seam_buf_release(&text);
+}
+
 static int serve(const struct seam_config *c, const struct seam_log *log,
                  const struct seam_cli_opts *o, struct seam_notify *notify)
 {
@@ -262,6 +282,7 @@ static int serve(const struct seam_config *c, const struct seam_log *log,
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     seam_progress_init(&progress, log);
+    serve_settings(c, log);
 
     rc = seam_server_bind(&server, c, log, &err);
     if (rc)

@@ -303,6 +303,23 @@ Test(cli, an_idle_server_leaves_at_once_with_status_0)
     }
 }
 
+Test(cli, a_start_says_what_is_no_default_and_where_it_is_from)
+{
+    struct process p;
+    char url[64];
+
+    process_serve(&p, ARGS("--set", "server.admin_key=sesame"), url);
+    cr_expect_not_null(strstr(p.err_text.p, "server.admin_key = \"(set)\""));
+    cr_expect_not_null(strstr(p.err_text.p, "# flag --set"));
+    cr_expect_not_null(strstr(p.err_text.p, "# file "));
+    cr_expect_null(strstr(p.err_text.p, "sesame"));
+    cr_expect_null(strstr(p.err_text.p, "engine.max_queue = "));
+    process_signal(&p, SIGTERM);
+    process_finish(&p);
+    cr_expect_eq(p.status, 0, "%s", p.err_text.p);
+    process_release(&p);
+}
+
 Test(cli, running_streams_end_before_the_server_does)
 {
     struct process p;
