@@ -138,8 +138,9 @@ int seam_engine_load(struct seam_engine *e, struct seam_error *err);
 /* ---- queue.c; under the lock, where not said otherwise ---- */
 
 /* Who is served first of all that wait: the lowest priority number (or what
- * engine.max_overtaken made of it), then what was begun, then the tenant that was served least, then the oldest.  peek is
- * NULL when nobody waits; pop is for when somebody does. */
+ * engine.max_overtaken made of it), then what was begun, then the tenant that
+ * was served least, then the oldest.  peek is NULL when nobody waits; pop is for
+ * when somebody does. */
 struct seam_gen *seam_queue_peek(struct seam_engine *e);
 struct seam_gen *seam_queue_pop(struct seam_engine *e);
 bool seam_gen_before(const struct seam_gen *a, const struct seam_gen *b);

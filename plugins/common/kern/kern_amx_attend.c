@@ -61,6 +61,14 @@ struct tile_config {
     uint8_t rows[16];
 };
 
+/* Before tiles read what was written.  The compiler knows neither that, nor that
+ * all of c is read. */
+static void configure(const struct tile_config *c)
+{
+    __asm__ volatile("" ::"r"(c) : "memory");
+    _tile_loadconfig(c);
+}
+
 /* ---- Planes -------------------------------------------------------------- */
 
 /* The upper halves of v rounded to BF16, as F32; v becomes what is left. */
@@ -232,9 +240,7 @@ static void amx_scores(void *mem, uint32_t k, uint32_t heads, uint16_t dtype,
             latent(m.lat + i * m.lat_row, dtype, lat[i], k);
         else
             memset(m.lat + i * m.lat_row, 0, 2 * (size_t)k);
-    /* The tiles read it, which the compiler does not know. */
-    __asm__ volatile("" ::: "memory");
-    _tile_loadconfig(&cfg);
+    configure(&cfg);
     for (uint32_t i = 0; i < end; i += 32)
         for (uint32_t b = 0; b * SIDE < heads; b++) {
             score_tiles(m.lat + i * m.lat_row, m.lat_row,
@@ -351,8 +357,7 @@ static void amx_mix(void *mem, uint32_t k, uint32_t heads,
     }
     pair_latents(&m, k, (n + 31) & ~31u);
     plane_probabilities(&m, heads, p, n);
-    __asm__ volatile("" ::: "memory");
-    _tile_loadconfig(&cfg);
+    configure(&cfg);
     for (uint32_t c = 0; c < k; c += 32)
         mix_tiles(&m, c, (n + 31) / 32, more, sum, ld);
     _tile_release();
