@@ -16,15 +16,27 @@ static void engine_add_eos(struct seam_engine *e, int32_t id)
     e->eos[e->n_eos++] = id;
 }
 
-static void engine_add_eos_json(struct seam_engine *e, const json_t *v)
+/* eos_token_id of generation_config.json: an id or a list of them. */
+static int engine_add_eos_json(struct seam_engine *e, const json_t *v,
+                               struct seam_error *err)
 {
-    size_t i;
-    json_t *item;
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
 
-    if (json_is_integer(v))
-        engine_add_eos(e, (int32_t)json_integer_value(v));
-    json_array_foreach((json_t *)v, i, item) if (json_is_integer(item))
-        engine_add_eos(e, (int32_t)json_integer_value(item));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_is_array(v) ? json_array_get(v, i) : v;
+        json_int_t id = json_integer_value(item);
+
+        if (!json_is_integer(item) || id < 0)
+            continue;
+        if (id >= seam_engine_vocab(e))
+            return seam_fail(err, SEAM_EDATA,
+                             "%s/generation_config.json: eos_token_id: is "
+                             "%lld, expected 0 to %u",
+                             e->config->model.path, (long long)id,
+                             seam_engine_vocab(e) - 1);
+        engine_add_eos(e, (int32_t)id);
+    }
+    return 0;
 }
 
 /* A number of generation_config.json within [lo, hi], else the preset. */
@@ -38,11 +50,13 @@ static float engine_number(const json_t *root, const char *key, double lo,
 }
 
 /* generation_config.json: how the checkpoint is meant to be sampled. */
-static void engine_read_generation(struct seam_engine *e)
+static int engine_read_generation(struct seam_engine *e,
+                                  struct seam_error *error)
 {
     struct seam_str text;
     struct seam_error err;
     json_t *root = NULL;
+    int rc;
 
     if (!seam_checkpoint_file(e->rt->model.checkpoint, "generation_config.json",
                               &text, &err)) {
@@ -51,12 +65,13 @@ static void engine_read_generation(struct seam_engine *e)
         if (!root)
             seam_log(e->log, SEAM_LOG_WARN, "engine", "%s", err.text);
     }
-    engine_add_eos_json(e, json_object_get(root, "eos_token_id"));
+    rc = engine_add_eos_json(e, json_object_get(root, "eos_token_id"), error);
     e->temperature = engine_number(root, "temperature", 0, 2, 1.0f);
     e->top_p = engine_number(root, "top_p", 1e-6, 1, 0.95f);
     if (json_is_false(json_object_get(root, "do_sample")))
         e->temperature = 0;
     json_decref(root);
+    return rc;
 }
 
 /* The union of what the configs name and of the tokens that open another turn:
@@ -179,9 +194,10 @@ int seam_engine_load(struct seam_engine *e, struct seam_error *err)
         return seam_fail(err, SEAM_ENOENT, "%s: no tokenizer.json",
                          e->config->model.path);
     engine_find_eos(e);
-    engine_read_generation(e);
-    rc = seam_vocab_new(&e->vocabulary, e->rt->model.tokenizer,
-                        seam_engine_vocab(e), e->eos, e->n_eos, err);
+    rc = engine_read_generation(e, err);
+    if (!rc)
+        rc = seam_vocab_new(&e->vocabulary, e->rt->model.tokenizer,
+                            seam_engine_vocab(e), e->eos, e->n_eos, err);
     if (!rc)
         rc = seam_vocab_warm(e->vocabulary, err);
     if (!rc)

@@ -263,7 +263,8 @@ int seam_timeline_open(struct seam_timeline **out, const char *path,
     }
     t->file = fopen(path, "we");
     if (!t->file) {
-        rc = seam_fail_errno(err, SEAM_EINVAL, errno, "%s", path);
+        rc = seam_fail_errno(err, SEAM_EINVAL, errno,
+                             "engine.trace: %s: cannot write", path);
         goto fail;
     }
     file_lanes(t->file);

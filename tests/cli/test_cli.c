@@ -1,5 +1,6 @@
 /* The program as its user meets it: what it says, and how it ends. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -60,6 +61,62 @@ Test(cli, settings_have_origins_and_misspelt_ones_stop_the_start)
     says(ARGS("serve", "-c", "/nonexistent.json"), NULL, 1, NULL,
          "/nonexistent.json");
     says(ARGS("serve"), NULL, 1, NULL, "model.path");
+}
+
+/* The small model by links, but for the file `name`, which holds text. */
+static void model_with(char *dir, const char *name, const char *text)
+{
+    const char *model = SEAM_TEST_SOURCE_DIR "/models/nano/w4a16";
+    DIR *d = opendir(model);
+    char from[1024], to[1024];
+    struct dirent *e;
+    FILE *f;
+
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert_not_null(d);
+    while ((e = readdir(d))) {
+        snprintf(from, sizeof from, "%s/%s", model, e->d_name);
+        snprintf(to, sizeof to, "%s/%s", dir, e->d_name);
+        if (e->d_name[0] != '.' && strcmp(e->d_name, name) != 0)
+            cr_assert_eq(symlink(from, to), 0);
+    }
+    closedir(d);
+    snprintf(to, sizeof to, "%s/%s", dir, name);
+    f = fopen(to, "w");
+    cr_assert_not_null(f);
+    fputs(text, f);
+    cr_assert_eq(fclose(f), 0);
+}
+
+static void model_remove(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    char file[1024];
+
+    while (d && (e = readdir(d))) {
+        snprintf(file, sizeof file, "%s/%s", dir, e->d_name);
+        unlink(file);
+    }
+    if (d)
+        closedir(d);
+    rmdir(dir);
+}
+
+Test(cli, what_stops_the_start_is_named_with_its_file_and_key)
+{
+    char dir[] = "/tmp/seam-cli-XXXXXX";
+
+    says(ARGS("serve", "-c", NANO, "--set", PLUGIN_DIR, "--listen",
+              "127.0.0.1:0", "--trace", "/nonexistent/x"),
+         NULL, 1, NULL, "engine.trace: /nonexistent/x: cannot write");
+    model_with(dir, "generation_config.json",
+               "{\"eos_token_id\": [1, 99999999]}");
+    says(ARGS("serve", "-c", NANO, "--set", PLUGIN_DIR, "--listen",
+              "127.0.0.1:0", "--model", dir),
+         NULL, 1, NULL,
+         "/generation_config.json: eos_token_id: is 99999999, expected 0 to");
+    model_remove(dir);
 }
 
 Test(cli, inspect_prints_the_plan)
