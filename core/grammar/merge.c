@@ -293,10 +293,14 @@ static const char *tuple_wrong(const struct g_schema *s, const json_t *v,
     return NULL;
 }
 
+/* A real has no more digits than this that are surely those it was read from. */
+#define REAL_DIGITS 1000000000000000 /* 15 */
+
 /* Is there an integer in v that is beyond 64 bits?  It became a real, whose
- * digits are no longer those that were written. */
+ * digits may no longer be those that were written; a few are. */
 static bool has_big(struct g_schema *s, const json_t *v)
 {
+    struct g_decimal d = { 0 };
     const char *key;
     json_t *x;
     size_t i;
@@ -304,7 +308,9 @@ static bool has_big(struct g_schema *s, const json_t *v)
     if (!g_work(s->b, 1))
         return false;
     if (json_is_real(v))
-        return fabs(json_real_value(v)) >= 0x1p63;
+        return fabs(json_real_value(v)) >= 0x1p63 &&
+               (!g_decimal_of(json_real_value(v), &d) ||
+                d.digits >= REAL_DIGITS || d.digits <= -REAL_DIGITS);
     json_array_foreach(g_loose(v), i, x)
     {
         if (has_big(s, x))
@@ -336,7 +342,8 @@ int g_schema_check(struct g_schema *s, const json_t *v, const struct g_place *p)
             return g_fail_place(s->b, p, key, "%s", wrong);
         if ((!strcmp(key, "const") || !strcmp(key, "enum")) && has_big(s, x))
             return g_fail_place(s->b, p, key,
-                                "numbers beyond 64 bits are not supported");
+                                "numbers beyond 64 bits with more than 15 "
+                                "digits are not supported");
         if (!strcmp(key, "items") || !strcmp(key, "additionalItems")) {
             wrong = tuple_wrong(s, v, key);
             if (wrong)

@@ -278,7 +278,7 @@ Test(keywords, values_of_the_wrong_kind_are_refused)
         { "{\"enum\":\"a\"}", "schema.enum: " },
         { "{\"const\":12345678901234567890123}", "schema.const: " },
         { "{\"enum\":[1,{\"a\":[-9223372036854775809]}]}", "schema.enum: " },
-        { "{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1e19}}}",
+        { "{\"type\":\"object\",\"properties\":{\"a\":{\"const\":98765432109876543210}}}",
           "schema.properties.a.const: " },
         { "{\"anyOf\":[]}", "schema.anyOf: " },
         { "{\"oneOf\":{}}", "schema.oneOf: " },
