@@ -229,7 +229,7 @@ static void *work(void *ctx)
     return NULL;
 }
 
-Test(compiled, many_threads_share_what_one_of_them_compiles, .timeout = 100)
+Test(compiled, many_threads_share_what_one_of_them_compiles, .timeout = 600)
 {
     static struct worker worker[N_THREADS];
     struct rig r = small();
@@ -257,7 +257,7 @@ Test(compiled, many_threads_share_what_one_of_them_compiles, .timeout = 100)
 }
 
 /* The same with room for two: evicted by one thread while others use them. */
-Test(compiled, threads_do_not_mind_what_others_drop, .timeout = 100)
+Test(compiled, threads_do_not_mind_what_others_drop, .timeout = 600)
 {
     static struct worker worker[N_THREADS];
     struct rig r = small();

@@ -54,7 +54,7 @@ static const char *const schemas[] = {
 
 /* ---- Masks --------------------------------------------------------------- */
 
-Test(mask, is_what_accept_says_of_each_token, .timeout = 100)
+Test(mask, is_what_accept_says_of_each_token, .timeout = 600)
 {
     struct rig r = small();
 
@@ -67,7 +67,7 @@ Test(mask, is_what_accept_says_of_each_token, .timeout = 100)
     rig_close(&r);
 }
 
-Test(mask, is_what_accept_says_with_a_real_vocabulary, .timeout = 100)
+Test(mask, is_what_accept_says_with_a_real_vocabulary, .timeout = 600)
 {
     struct rig r = nano();
 
@@ -162,7 +162,7 @@ static void check_nearly_full(struct rig r, const char *schema,
     rig_close(&r);
 }
 
-Test(mask, stays_right_where_the_stack_is_nearly_full, .timeout = 100)
+Test(mask, stays_right_where_the_stack_is_nearly_full, .timeout = 600)
 {
     check_nearly_full(small(), "{\"type\":\"array\"}", "[", "]");
     check_nearly_full(with_brackets(), "{\"type\":\"array\"}", "[", "]");
@@ -260,7 +260,7 @@ Test(mask, is_the_same_without_room_to_remember_it)
     rig_close(&r);
 }
 
-Test(mask, is_the_same_when_computed_ahead, .timeout = 100)
+Test(mask, is_the_same_when_computed_ahead, .timeout = 600)
 {
     struct rig r = small();
 

@@ -117,7 +117,7 @@ static const char SCHEMA[] =
     "\"date\",\"minLength\":3}},\"$defs\":{\"n\":{\"anyOf\":[{\"type\":\"number\","
     "\"minimum\":0.5},{\"$ref\":\"#\"}]}}}";
 
-Test(memory, compiling_a_schema_fails_cleanly, .timeout = 100)
+Test(memory, compiling_a_schema_fails_cleanly, .timeout = 600)
 {
     struct rig r = small();
     json_t *schema;
@@ -153,7 +153,7 @@ Test(memory, compiling_a_schema_fails_cleanly, .timeout = 100)
     rig_close(&r);
 }
 
-Test(memory, compiling_a_text_fails_cleanly, .timeout = 100)
+Test(memory, compiling_a_text_fails_cleanly, .timeout = 600)
 {
     static const char text[] =
         "@never \"</a>\"\nroot ::= <think> @text item{2,40} @value(s) @json\n"
@@ -204,7 +204,7 @@ Test(memory, compiling_a_text_fails_cleanly, .timeout = 100)
 #endif
 
 /* What finds no memory is not remembered, and asking again succeeds. */
-Test(memory, remembering_a_grammar_fails_cleanly, .timeout = 100)
+Test(memory, remembering_a_grammar_fails_cleanly, .timeout = 600)
 {
     struct rig r = small();
     json_t *schema;
@@ -246,7 +246,7 @@ Test(memory, remembering_a_grammar_fails_cleanly, .timeout = 100)
     rig_close(&r);
 }
 
-Test(memory, computing_the_vocabularys_masks_fails_cleanly, .timeout = 100)
+Test(memory, computing_the_vocabularys_masks_fails_cleanly, .timeout = 600)
 {
     struct rig r = small();
     bool failed = true;
@@ -409,7 +409,7 @@ Test(cost, of_patterns)
     rig_close(&r);
 }
 
-Test(cost, of_schemas_that_multiply, .timeout = 100)
+Test(cost, of_schemas_that_multiply, .timeout = 600)
 {
     struct rig r = small();
 
@@ -422,7 +422,7 @@ Test(cost, of_schemas_that_multiply, .timeout = 100)
     rig_close(&r);
 }
 
-Test(cost, of_large_schemas, .timeout = 100)
+Test(cost, of_large_schemas, .timeout = 600)
 {
     struct rig r = small();
     json_t *list = json_array(), *deep = json_object();
