@@ -3,6 +3,7 @@
  * is a plane of x, 7 are weights, which are taken apart into a panel once for
  * all rows. */
 #include "kern_fast512.h"
+#include "kern_tiles.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,13 +32,6 @@ bool kern_amx_enable(void)
 
 /* ---- Tiles --------------------------------------------------------------- */
 
-/* What ldtilecfg reads. */
-struct tile_config {
-    uint8_t palette, start_row, zero[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-
 /* A row of x in a tile is `step` inputs.  With bytes 5 is another plane of x, 2
  * more weights. */
 static void configure(uint32_t step, bool bytes)
@@ -51,9 +45,7 @@ static void configure(uint32_t step, bool bytes)
         c.row_bytes[t] = x ? (uint16_t)step : 64;
         c.rows[t] = weights ? (uint8_t)(step / 4) : 16;
     }
-    /* Of which the compiler knows only that its first bytes are read. */
-    __asm__ volatile("" : : "r"(&c) : "memory");
-    _tile_loadconfig(&c);
+    tile_configure(&c);
 }
 
 struct step {
@@ -152,36 +144,6 @@ static void panel_nibbles(const struct kern_mat *w, uint32_t g, uint32_t o,
     }
 }
 
-/* Sixteen rows of sixteen words, turned. */
-static void transpose(__m512i r[16])
-{
-    __m512i t[16];
-
-    for (uint32_t i = 0; i < 16; i += 4) {
-        __m512i a = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        __m512i b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-        __m512i c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]);
-        __m512i d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
-
-        t[i] = _mm512_unpacklo_epi64(a, c);
-        t[i + 1] = _mm512_unpackhi_epi64(a, c);
-        t[i + 2] = _mm512_unpacklo_epi64(b, d);
-        t[i + 3] = _mm512_unpackhi_epi64(b, d);
-    }
-    /* t[4 q + e] has the words 4 l + e of the rows 4 q .. in its quarter l. */
-    for (uint32_t e = 0; e < 4; e++) {
-        __m512i a = _mm512_shuffle_i32x4(t[e], t[4 + e], 0x88);
-        __m512i b = _mm512_shuffle_i32x4(t[8 + e], t[12 + e], 0x88);
-        __m512i c = _mm512_shuffle_i32x4(t[e], t[4 + e], 0xdd);
-        __m512i d = _mm512_shuffle_i32x4(t[8 + e], t[12 + e], 0xdd);
-
-        r[e] = _mm512_shuffle_i32x4(a, b, 0x88);
-        r[4 + e] = _mm512_shuffle_i32x4(c, d, 0x88);
-        r[8 + e] = _mm512_shuffle_i32x4(a, b, 0xdd);
-        r[12 + e] = _mm512_shuffle_i32x4(c, d, 0xdd);
-    }
-}
-
 /* Group g of the rows [o, o + WIDTH), of which n exist. */
 static void panel_bytes(const struct kern_mat *w, uint32_t g, uint32_t o,
                         uint32_t n, uint32_t step, char *panel)
@@ -200,7 +162,7 @@ static void panel_bytes(const struct kern_mat *w, uint32_t g, uint32_t o,
                     live, w->w + (o + (row < n ? row : n - 1)) * w->stride +
                               g * gc + i);
             }
-            transpose(r);
+            tile_transpose(r);
             for (uint32_t j = 0; j < step / 4; j++)
                 _mm512_storeu_si512(panel + 64 * j, r[j]);
         }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kern_attend.h"
+#include "kern_tiles.h"
 #include "kv_record.h"
 
 enum {
@@ -33,40 +34,21 @@ struct room {
  * first-level cache. */
 static struct room room(void *mem, uint32_t k)
 {
+    struct plug_arena a = { .p = mem };
     struct room r = { .lat_row = 2 * (uint64_t)k + 64 };
-    char *at = mem;
 
-    r.q = at;
-    at += BLOCKS * PLANES * (uint64_t)(k / 32) * TILE_BYTES;
-    r.lat = at;
-    at += ATTEND_TILE * r.lat_row;
-    r.mix = at;
-    at += 2 * (uint64_t)(k / SIDE) * TILE_BYTES;
-    r.p = at;
-    at += PLANES * ATTEND_HEADS * 2 * ATTEND_TILE;
-    r.c = (float *)at;
-    at += 4 * TILE_BYTES;
-    r.bytes = (uint64_t)(at - (char *)mem);
+    r.q = plug_take(&a, BLOCKS * PLANES * (uint64_t)(k / 32), TILE_BYTES);
+    r.lat = plug_take(&a, ATTEND_TILE, r.lat_row);
+    r.mix = plug_take(&a, 2 * (uint64_t)(k / SIDE), TILE_BYTES);
+    r.p = plug_take(&a, PLANES * ATTEND_HEADS, 2 * ATTEND_TILE);
+    r.c = plug_take(&a, 4, TILE_BYTES);
+    r.bytes = a.used;
     return r;
 }
 
 static uint64_t amx_bytes(uint32_t k)
 {
     return room(NULL, k).bytes;
-}
-
-struct tile_config {
-    uint8_t palette, start_row, zero[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-
-/* Before tiles read what was written.  The compiler knows neither that, nor that
- * all of c is read. */
-static void configure(const struct tile_config *c)
-{
-    __asm__ volatile("" ::"r"(c) : "memory");
-    _tile_loadconfig(c);
 }
 
 /* ---- Planes -------------------------------------------------------------- */
@@ -107,34 +89,6 @@ static inline void split(const float *x, __m512i plane[PLANES])
     }
 }
 
-static void transpose(__m512i r[SIDE])
-{
-    __m512i t[SIDE];
-
-    for (uint32_t i = 0; i < SIDE; i += 4) {
-        __m512i a = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        __m512i b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-        __m512i c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]);
-        __m512i d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
-
-        t[i] = _mm512_unpacklo_epi64(a, c);
-        t[i + 1] = _mm512_unpackhi_epi64(a, c);
-        t[i + 2] = _mm512_unpacklo_epi64(b, d);
-        t[i + 3] = _mm512_unpackhi_epi64(b, d);
-    }
-    for (uint32_t e = 0; e < 4; e++) {
-        __m512i a = _mm512_shuffle_i32x4(t[e], t[4 + e], 0x88);
-        __m512i b = _mm512_shuffle_i32x4(t[8 + e], t[12 + e], 0x88);
-        __m512i c = _mm512_shuffle_i32x4(t[e], t[4 + e], 0xdd);
-        __m512i d = _mm512_shuffle_i32x4(t[8 + e], t[12 + e], 0xdd);
-
-        r[e] = _mm512_shuffle_i32x4(a, b, 0x88);
-        r[4 + e] = _mm512_shuffle_i32x4(c, d, 0x88);
-        r[8 + e] = _mm512_shuffle_i32x4(a, b, 0xdd);
-        r[12 + e] = _mm512_shuffle_i32x4(c, d, 0xdd);
-    }
-}
-
 static void amx_queries(void *mem, uint32_t k, const float *const *q,
                         uint32_t n)
 {
@@ -157,7 +111,7 @@ static void amx_queries(void *mem, uint32_t k, const float *const *q,
                     plane[p][h] = one[p];
             }
             for (uint32_t p = 0; p < PLANES; p++) {
-                transpose(plane[p]);
+                tile_transpose(plane[p]);
                 for (uint32_t j = 0; j < SIDE; j++)
                     _mm512_store_si512(to + p * TILE_BYTES + 64 * j,
                                        plane[p][j]);
@@ -240,7 +194,7 @@ static void amx_scores(void *mem, uint32_t k, uint32_t heads, uint16_t dtype,
             latent(m.lat + i * m.lat_row, dtype, lat[i], k);
         else
             memset(m.lat + i * m.lat_row, 0, 2 * (size_t)k);
-    configure(&cfg);
+    tile_configure(&cfg);
     for (uint32_t i = 0; i < end; i += 32)
         for (uint32_t b = 0; b * SIDE < heads; b++) {
             score_tiles(m.lat + i * m.lat_row, m.lat_row,
@@ -255,7 +209,7 @@ static void amx_scores(void *mem, uint32_t k, uint32_t heads, uint16_t dtype,
                     r[j] = _mm512_castps_si512(
                         _mm512_add_ps(_mm512_load_ps(c + SIDE * j),
                                       _mm512_load_ps(c + 256 + SIDE * j)));
-                transpose(r);
+                tile_transpose(r);
                 for (uint32_t j = 0; j < SIDE && b * SIDE + j < heads; j++)
                     _mm512_storeu_si512(p[b * SIDE + j] + i + SIDE * half,
                                         r[j]);
@@ -357,7 +311,7 @@ static void amx_mix(void *mem, uint32_t k, uint32_t heads,
     }
     pair_latents(&m, k, (n + 31) & ~31u);
     plane_probabilities(&m, heads, p, n);
-    configure(&cfg);
+    tile_configure(&cfg);
     for (uint32_t c = 0; c < k; c += 32)
         mix_tiles(&m, c, (n + 31) / 32, more, sum, ld);
     _tile_release();
