@@ -1,7 +1,6 @@
 /* What the prefix cache is worth: the second turn of a long conversation with
  * the nano model, cold, from memory, and from disk after a restart.
  *   bench_prefix [TOKENS [KV_DTYPE]] */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "core/base/num.h"
 #include "core/engine/engine.h"
+#include "tests/support/folder.h"
 
 enum { ANSWER = 32, QUESTION = 60, RUNS = 5 };
 
@@ -105,21 +105,6 @@ static double median(double *v)
     return v[RUNS / 2];
 }
 
-static void remove_folder(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *e;
-    char file[512];
-
-    while (d && (e = readdir(d))) {
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        unlink(file);
-    }
-    if (d)
-        closedir(d);
-    rmdir(path);
-}
-
 int main(int argc, char **argv)
 {
     uint64_t n_first = 8000;
@@ -187,7 +172,7 @@ int main(int argc, char **argv)
         same = same && (r || !memcmp(got, answer, sizeof got));
     }
     bench_close(&b);
-    remove_folder(dir);
+    folder_remove(dir);
     c = median(cold);
     m = median(memory);
     d = median(disk);

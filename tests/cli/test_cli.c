@@ -10,6 +10,7 @@
 
 #include "tests/cli/process.h"
 #include "tests/http/client.h"
+#include "tests/support/folder.h"
 
 #define NANO       SEAM_TEST_SOURCE_DIR "/conf/nano.json"
 #define PLUGIN_DIR "plugin_dir=" SEAM_TEST_PLUGIN_DIR
@@ -88,21 +89,6 @@ static void model_with(char *dir, const char *name, const char *text)
     cr_assert_eq(fclose(f), 0);
 }
 
-static void model_remove(const char *dir)
-{
-    DIR *d = opendir(dir);
-    struct dirent *e;
-    char file[1024];
-
-    while (d && (e = readdir(d))) {
-        snprintf(file, sizeof file, "%s/%s", dir, e->d_name);
-        unlink(file);
-    }
-    if (d)
-        closedir(d);
-    rmdir(dir);
-}
-
 Test(cli, what_stops_the_start_is_named_with_its_file_and_key)
 {
     char dir[] = "/tmp/seam-cli-XXXXXX";
@@ -116,7 +102,7 @@ Test(cli, what_stops_the_start_is_named_with_its_file_and_key)
               "127.0.0.1:0", "--model", dir),
          NULL, 1, NULL,
          "/generation_config.json: eos_token_id: is 99999999, expected 0 to");
-    model_remove(dir);
+    folder_remove(dir);
 }
 
 Test(cli, inspect_prints_the_plan)

@@ -1,6 +1,5 @@
 #include "tests/engine/talk.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -91,19 +90,4 @@ uint32_t gen_take_all(struct seam_gen *g, struct seam_gen_token *out,
     while (!ended)
         n += seam_gen_take(g, -1, out + n, cap - n, &ended);
     return n;
-}
-
-void talk_remove(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *e;
-    char file[512];
-
-    while (d && (e = readdir(d))) {
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        unlink(file);
-    }
-    if (d)
-        closedir(d);
-    rmdir(path);
 }

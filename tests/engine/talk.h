@@ -28,7 +28,4 @@ bool talker_ask(struct talker *t, const int32_t *prompt, uint32_t n,
 uint32_t gen_take_all(struct seam_gen *g, struct seam_gen_token *out,
                       uint32_t cap);
 
-/* Remove a folder and the files in it. */
-void talk_remove(const char *path);
-
 #endif

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/engine/talk.h"
+#include "tests/support/folder.h"
 
 /* Sanitizers, and builds for debugging, compute fewer of the same. */
 #ifdef SEAM_TEST_QUICK
@@ -100,7 +101,7 @@ Test(conversations, cached_in_memory_or_on_disk_equal_cold_ones)
     cr_expect_gt(disk_hits, N_TREES * 5);
     for (int k = 0; k < 3; k++)
         talker_close(&t[k]);
-    talk_remove(dir);
+    folder_remove(dir);
 }
 
 /* Several at once, all of whom wait for the disk, and one who does not. */
@@ -161,7 +162,7 @@ Test(conversations, loads_do_not_hold_up_each_other)
     cr_expect_eq(c, 0, "%u tokens found with another salt", c);
     cr_expect(!memcmp(got, want[0], sizeof got));
     talker_close(&t);
-    talk_remove(dir);
+    folder_remove(dir);
 }
 
 /* Another layout, another dtype, another model: nothing is taken over. */
@@ -202,5 +203,5 @@ Test(conversations, nothing_is_taken_from_other_settings)
     cr_expect_gt(c, LEN / 2);
     cr_expect(!memcmp(out, again, sizeof out));
     talker_close(&t);
-    talk_remove(dir);
+    folder_remove(dir);
 }

@@ -16,6 +16,7 @@
 #include "core/base/num.h"
 #include "tests/engine/killed.h"
 #include "tests/engine/talk.h"
+#include "tests/support/folder.h"
 
 #ifdef SEAM_TEST_QUICK
 enum { N_KILLS = 3, LATEST_MS = 4000 };
@@ -177,5 +178,5 @@ Test(killed, sigkill_at_any_moment_leaves_no_wrong_prefix, .timeout = 1200)
            (unsigned long long)n_kills, (unsigned long long)ended,
            (unsigned long long)answers, (unsigned long long)cached);
     cr_expect_gt(cached, KILLED_N * 90);
-    talk_remove(dir);
+    folder_remove(dir);
 }

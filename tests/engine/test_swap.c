@@ -12,6 +12,7 @@
 
 #include "core/engine/swap.h"
 #include "tests/engine/talk.h"
+#include "tests/support/folder.h"
 
 /* Builds for debugging and sanitizers do fewer of the same. */
 #ifdef SEAM_TEST_QUICK
@@ -543,7 +544,7 @@ Test(swap, the_disk_tier_goes_with_the_plugins)
         last = serial(&f);
     }
     talker_close(&t);
-    talk_remove(dir);
+    folder_remove(dir);
 }
 
 Test(swap, an_open_stream_keeps_the_parser_it_began_with)

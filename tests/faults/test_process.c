@@ -13,6 +13,7 @@
 
 #include "tests/cli/process.h"
 #include "tests/http/client.h"
+#include "tests/support/folder.h"
 
 #define NANO       SEAM_TEST_SOURCE_DIR "/conf/nano.json"
 #define PLUGIN_DIR "plugin_dir=" SEAM_TEST_PLUGIN_DIR
@@ -392,21 +393,6 @@ static unsigned n_files(const char *path, const char *prefix)
     return n;
 }
 
-static void remove_files(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *e;
-    char file[512];
-
-    while (d && (e = readdir(d))) {
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        unlink(file);
-    }
-    if (d)
-        closedir(d);
-    rmdir(path);
-}
-
 /* The first file is being written when the signal comes, again if twice. */
 static void sigterm_in_write(bool twice)
 {
@@ -465,8 +451,8 @@ static void sigterm_in_write(bool twice)
     process_finish(&s.p);
     cr_expect_eq(s.p.status, 0, "%s", s.p.err_text.p);
     process_release(&s.p);
-    remove_files(prefix);
-    remove_files(s.dir);
+    folder_remove(prefix);
+    folder_remove(s.dir);
     seam_buf_release(&want);
     seam_buf_release(&got);
 }
