@@ -7,7 +7,6 @@ void seam_instances_init(struct seam_instances *home)
 {
     pthread_condattr_t attr;
 
-    atomic_init(&home->n_made, 0);
     pthread_mutex_init(&home->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -50,7 +49,6 @@ int seam_instance_load(struct seam_instance **out,
     i->entry = p;
     i->loader = o->own ? o->loader : NULL;
     i->since = time(NULL);
-    i->serial = atomic_fetch_add(&o->home->n_made, 1) + 1;
     if (o->source) {
         pthread_mutex_lock(&o->home->lock);
         o->source->refs++;

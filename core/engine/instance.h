@@ -9,8 +9,6 @@
 #define SEAM_ENGINE_INSTANCE_H
 
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <time.h>
 
 #include "core/config/config.h"
@@ -28,8 +26,7 @@ struct seam_source {
 /* What the instances of a runtime share. */
 struct seam_instances {
     pthread_mutex_t lock; /* guards all refs, retired, and seam_runtime.inst */
-    _Atomic uint64_t n_made;
-    pthread_cond_t news; /* something was retired, or see swap.c */
+    pthread_cond_t news;  /* something was retired, or see swap.c */
     struct seam_instance *retired;
 };
 
@@ -48,8 +45,6 @@ struct seam_instance {
     struct seam_needs needs;
     uint32_t *layer; /* [n_layers] model layers served, or NULL */
     uint32_t n_layers;
-    /* From 1, of no other instance of this home: an address is used again. */
-    uint64_t serial;
     time_t since;
 };
 

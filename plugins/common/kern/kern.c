@@ -306,15 +306,13 @@ static uint32_t job_outs(const struct kern_job *j)
     return j->across ? j->w->k : j->w->n;
 }
 
-/* Outputs of one task: a multiple of 16, and enough that waking a worker is
- * cheap beside the work. */
+/* Outputs of one item: a multiple of 16, and enough that its rows, read in
+ * streams that lie apart, are long streams. */
 static uint32_t job_step(const struct kern_job *j)
 {
     uint32_t in = j->across ? j->w->n : j->w->k, step = 1 << 17;
 
-    if (j->w->dtype == SEAM_I4)
-        step = 1 << 18;
-    if (j->w->dtype == SEAM_I8)
+    if (j->w->dtype == SEAM_I4 || j->w->dtype == SEAM_I8)
         step = 1 << 18;
     step = (step / (in ? in : 1) + 15) & ~15u;
     if (j->m > 6 && step < 64)

@@ -185,8 +185,7 @@ int kern_vector(const struct seam_host *h, const struct seam_model *m,
  * that follow each other, of about the same cost, and knows what comes next;
  * who has finished helps another from that one's far end. */
 struct kern_deal {
-    uint32_t
-        n; /* items                                                       */
+    uint32_t n; /* items                                                     */
     /* What item i costs, in any unit; NULL: all the same. */
     uint64_t (*cost)(const void *arg, uint32_t i);
     /* next is the item that this worker will most likely have after i; i when

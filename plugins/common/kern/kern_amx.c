@@ -225,6 +225,19 @@ static void nibbles(const struct kern_mat *w, const struct step *s, uint32_t g,
     }
 }
 
+/* Scales of group g of the rows o to o + 15 of I8 weights, of which n exist;
+ * those past n repeat the last. */
+static void byte_scales(const struct kern_mat *w, uint32_t o, uint32_t n,
+                        uint32_t g, float s[16])
+{
+    uint64_t groups = w->k / w->group_cols;
+    uint64_t at = (uint64_t)(w->row0 + o) * groups + g;
+
+    for (uint32_t j = 0; j < 16; j++)
+        s[j] = weights_elem(w->scale, w->scale_dtype,
+                            at + (j < n ? j : n - 1) * groups);
+}
+
 static void bytes(const struct kern_mat *w, const struct step *s, uint32_t g,
                   uint32_t o, uint32_t n, const char *rec, uint64_t stride,
                   uint32_t m, char *panel, float *tot)
@@ -233,10 +246,10 @@ static void bytes(const struct kern_mat *w, const struct step *s, uint32_t g,
     float t[32];
     __m512 sc[2];
 
-    fast_scales(w, o, n < 16 ? n : 16, g, t);
+    byte_scales(w, o, n < 16 ? n : 16, g, t);
     memset(t + 16, 0, 16 * sizeof *t);
     if (n > 16)
-        fast_scales(w, o + 16, n - 16, g, t + 16);
+        byte_scales(w, o + 16, n - 16, g, t + 16);
     sc[0] = _mm512_loadu_ps(t);
     sc[1] = _mm512_loadu_ps(t + 16);
     panel_bytes(w, g, o, n, s->step, panel);

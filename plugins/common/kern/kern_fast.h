@@ -76,19 +76,6 @@ struct kern_fast {
 #define FAST_SCRATCH (FAST_ROWS * 32 * 4 + 6 * 1024 + KERN_OUTS * 32)
 _Static_assert(FAST_SCRATCH <= KERN_OWN, "scratch of a worker");
 
-/* Scales of group g of the rows o to o + 15 of I8 weights, of which n exist;
- * those past n repeat the last. */
-static inline void fast_scales(const struct kern_mat *w, uint32_t o, uint32_t n,
-                               uint32_t g, float s[16])
-{
-    uint64_t groups = w->k / w->group_cols;
-    uint64_t at = (uint64_t)(w->row0 + o) * groups + g;
-
-    for (uint32_t j = 0; j < 16; j++)
-        s[j] = weights_elem(w->scale, w->scale_dtype,
-                            at + (j < n ? j : n - 1) * groups);
-}
-
 extern const struct kern_fast kern_fast_vnni, kern_fast_amx;
 
 /* What vnni computes when a call is too small for tiles. */
