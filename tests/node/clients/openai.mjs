@@ -8,6 +8,17 @@ import { z } from 'zod';
 import { ENDLESS, MODEL, PERSON, blocked, callsEnforced, callsOf, execute, noCalls,
          serve, told, toolPrompt, toolRequest, until } from './seam.mjs';
 
+// The conversation after a turn of calls: that turn, and what the calls gave.
+function withResults(messages, turn) {
+    return [
+        ...messages, turn,
+        ...turn.tool_calls.map(({ id, function: f }) => ({
+            role: 'tool', tool_call_id: id,
+            content: execute(f.name, JSON.parse(f.arguments)),
+        })),
+    ];
+}
+
 const SMALL_TALK = {
     model: MODEL,
     messages: [{ role: 'user', content: 'Hello! Who are you?' }],
@@ -154,13 +165,7 @@ for (const id of ['single-021', 'parallel-037'])
         assert.equal(first.finish_reason, 'tool_calls');
         assert.equal(first.message.content, null);
         assert.deepEqual(callsOf(first.message), row.expected);
-        request.messages = [
-            ...request.messages, first.message,
-            ...first.message.tool_calls.map(({ id, function: f }) => ({
-                role: 'tool', tool_call_id: id,
-                content: execute(f.name, JSON.parse(f.arguments)),
-            })),
-        ];
+        request.messages = withResults(request.messages, first.message);
         const last = (await client.chat.completions.create(request)).choices[0];
 
         assert.equal(last.finish_reason, 'stop');
@@ -325,13 +330,7 @@ for (const stream of [false, true])
         assert.equal(first.message.content, null);
         assert.equal(first.message.parsed, null);
         assert.deepEqual(callsOf(first.message), row.expected);
-        request.messages = [
-            ...request.messages, first.message,
-            ...first.message.tool_calls.map(({ id, function: f }) => ({
-                role: 'tool', tool_call_id: id,
-                content: execute(f.name, JSON.parse(f.arguments)),
-            })),
-        ];
+        request.messages = withResults(request.messages, first.message);
         const last = await ask({ logit_bias: await noCalls(server) });
 
         assert.equal(last.finish_reason, 'stop');
