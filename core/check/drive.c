@@ -269,6 +269,43 @@ void tb_keep(struct tb_seq *s, uint32_t n)
     s->n_accept = (int32_t)n;
 }
 
+/* One call of the plugin; the first member that is set says which. */
+struct call {
+    struct tb *b;
+    const struct seam_exec *e;
+    const struct seam_step *begin;
+    const struct seam_block_args *forward;
+    const int32_t *row, *n_accept; /* of commit                              */
+    uint32_t n;
+    int rc;
+};
+
+static void call_run(void *arg)
+{
+    struct call *c = arg;
+    const struct seam_block *t = c->b->table;
+
+    th_enter(c->b->h);
+    if (c->begin)
+        c->rc = t->begin(c->b->self, c->e, c->begin);
+    else if (c->forward)
+        c->rc = t->forward(c->b->self, c->e, c->forward);
+    else
+        c->rc = t->commit(c->b->self, c->e, c->n, c->row, c->n_accept);
+    th_leave(c->b->h, c->begin ? "begin" : c->forward ? "forward" : "commit");
+}
+
+/* With scratch that says nothing. */
+static int call(struct call c)
+{
+    memset(c.b->ws, 0xff, c.b->ws_bytes);
+    if (c.b->mover)
+        ck_move(c.b->mover, call_run, &c);
+    else
+        call_run(&c);
+    return c.rc;
+}
+
 int tb_commit(struct tb *b, struct tb_seq *const *s, uint32_t n_seqs)
 {
     int32_t row[64], acc[64];
@@ -284,11 +321,9 @@ int tb_commit(struct tb *b, struct tb_seq *const *s, uint32_t n_seqs)
         row[i] = s[i] ? s[i]->row : -1;
         acc[i] = s[i] ? s[i]->n_accept : 0;
     }
-    memset(b->ws, 0xff, b->ws_bytes);
-    th_enter(b->h);
     if (b->table->commit)
-        rc = b->table->commit(b->self, &e, n_seqs, row, acc);
-    th_leave(b->h, "commit");
+        rc = call((struct call){
+            .b = b, .e = &e, .row = row, .n_accept = acc, .n = n_seqs });
     guards_check(b);
     for (uint32_t i = 0; !rc && i < n_seqs; i++) {
         if (!s[i])
@@ -432,12 +467,8 @@ int tb_step(struct tb *b, const struct tb_part *part, uint32_t n_parts)
         for (uint32_t t = 0; part[i].seq && t < part[i].n; t++)
             memcpy(x + (size_t)((uint32_t)m.q_start[i] + t) * stride,
                    part[i].x + (size_t)t * d, d * sizeof *x);
-    if (b->table->begin) {
-        memset(b->ws, 0xff, b->ws_bytes);
-        th_enter(b->h);
-        rc = b->table->begin(b->self, &e, &m.s);
-        th_leave(b->h, "begin");
-    }
+    if (b->table->begin)
+        rc = call((struct call){ .b = b, .e = &e, .begin = &m.s });
     for (uint32_t l = 0; !rc && l < b->o.n_layers; l++) {
         struct seam_block_args a = {
             .size = sizeof a,
@@ -450,10 +481,7 @@ int tb_step(struct tb *b, const struct tb_part *part, uint32_t n_parts)
         step_bend(b, &a);
         for (size_t i = 0; i < (size_t)(rows + 2) * stride; i++)
             y[i] = GAP_VALUE;
-        memset(b->ws, 0xff, b->ws_bytes);
-        th_enter(b->h);
-        rc = b->table->forward(b->self, &e, &a);
-        th_leave(b->h, "forward");
+        rc = call((struct call){ .b = b, .e = &e, .forward = &a });
         if (rc)
             break;
         for (uint32_t r = 0; r < rows + 2; r++)

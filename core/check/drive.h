@@ -6,6 +6,7 @@
 #define SEAM_CHECK_DRIVE_H
 
 #include "core/check/synth.h"
+#include "core/check/thread.h"
 
 /* A view of packed or strided floats. */
 struct seam_tensor th_view(float *data, int64_t rows, int64_t cols,
@@ -50,7 +51,8 @@ struct tb {
     bool no_host_arrays;        /* the next steps come without host_*         */
     uint32_t bend; /* 1: a layer too high, 2: x I32, 3: x narrower, 4: y I32  */
     void *ops_self;
-    struct seam_error err; /* of the last call that failed               */
+    struct ck_mover *mover; /* of the calls of steps; NULL: made right here   */
+    struct seam_error err;  /* of the last call that failed               */
     void *mem[64];
     uint32_t n_mem;
 };

@@ -12,6 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/check/thread.h"
+
 /* ---- Counting ------------------------------------------------------------ */
 
 /* Blocks of the plugin: it also frees what library functions allocated for it,
@@ -20,7 +22,8 @@ enum { SLOTS = 1 << 16 };
 
 static struct {
     pthread_mutex_t lock; /* of everything here; plugins have threads        */
-    bool hot;
+    bool beside;
+    uint32_t hot; /* calls that are under way                                 */
     const char *noted;
     int fail;
     int64_t live;
@@ -35,10 +38,12 @@ static uint32_t hook_slot(uintptr_t p)
 /* A call of the plugin; false when it is to fail. */
 static bool hook_call(const char *name, bool allocates)
 {
+    uint32_t tag = ck_here()->tag;
     bool go = true;
 
     pthread_mutex_lock(&hook.lock);
-    if (hook.hot && !hook.noted)
+    if (hook.hot && !hook.noted && tag != CK_CONTROL && tag != CK_REQUEST &&
+        (tag || !hook.beside))
         hook.noted = name;
     if (allocates && hook.fail > 0 && --hook.fail == 0)
         go = false;
@@ -84,7 +89,16 @@ static void hook_gave(void *p)
 void ck_hook_hot(bool hot)
 {
     pthread_mutex_lock(&hook.lock);
-    hook.hot = hot;
+    if (hot && !hook.hot)
+        hook.noted = NULL;
+    hook.hot += hot ? 1 : -1u;
+    pthread_mutex_unlock(&hook.lock);
+}
+
+void ck_hook_beside(bool beside)
+{
+    pthread_mutex_lock(&hook.lock);
+    hook.beside = beside;
     pthread_mutex_unlock(&hook.lock);
 }
 

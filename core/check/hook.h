@@ -20,8 +20,12 @@
  * whose relocations are not known here. */
 int ck_hook_install(const void *addr, struct seam_error *err);
 
-/* While hot, calls are noted by name. */
+/* From true to false, as often as it is called, calls are noted by name, but
+ * not those that a thread makes for a control call (core/check/thread.h). */
 void ck_hook_hot(bool hot);
+/* While a control call is made beside hot ones, what the plugin's own threads
+ * do may be its doing, and is not noted either. */
+void ck_hook_beside(bool beside);
 /* The first call noted since the last question, or NULL. */
 const char *ck_hook_noted(void);
 /* Blocks the plugin allocated and has not freed. */

@@ -113,6 +113,7 @@ int ck_made_create(struct ck_made *m)
     m->self = NULL;
     rc = m->p->create(&m->create, &m->self, &m->err);
     error_check(&m->err, rc, "create");
+    th_misuse_check(m->h, "create");
     if (!rc)
         return rc;
     ck_require("E2", m->h->live == live && ck_hook_live() <= own,

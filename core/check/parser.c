@@ -72,6 +72,7 @@ static int event(void *ctx, uint32_t kind, uint32_t index, const char *p,
     struct events *e = ctx;
     char head[16];
 
+    ck_turn(); /* the bytes stay as they are until we return                 */
     if (e->refuse && e->n >= e->refuse) {
         e->after++;
         return REFUSAL;
@@ -124,6 +125,7 @@ static int event(void *ctx, uint32_t kind, uint32_t index, const char *p,
 }
 
 struct reader {
+    struct th *h;
     const struct seam_plugin *p;
     const struct seam_parser *t;
     void *self;
@@ -136,7 +138,7 @@ static void reader_open(const struct ck_subject *s, struct reader *r)
 
     ck_made_init(&m, ck_world(s, &w), CK_PLUGIN);
     ck_require("E5", !ck_made_create(&m), "create: %s", m.err.text);
-    *r = (struct reader){ m.p, m.p->table, m.self };
+    *r = (struct reader){ m.h, m.p, m.p->table, m.self };
 }
 
 static struct seam_str str(const char *s)
@@ -168,9 +170,28 @@ static int feed(const struct reader *r, void *stream, const char *p, size_t n)
 
     ck_own(copy, "out of memory");
     memcpy(copy, p, n);
+    th_enter_request(r->h);
     rc = r->t->feed(stream, 0, NULL, (struct seam_str){ copy, n });
+    th_leave_request(r->h, "feed");
     free(copy);
     return rc;
+}
+
+static int finish(const struct reader *r, void *stream)
+{
+    int rc;
+
+    th_enter_request(r->h);
+    rc = r->t->finish(stream, SEAM_END_STOP);
+    th_leave_request(r->h, "finish");
+    return rc;
+}
+
+static void stream_close(const struct reader *r, void *stream)
+{
+    th_enter_request(r->h);
+    r->t->close(stream);
+    th_leave_request(r->h, "close");
 }
 
 /* The next character boundary after at. */
@@ -202,8 +223,8 @@ static int parse(const struct reader *r, bool with_tools, const char *tail,
         rc = feed(r, stream, p + from, to - from);
     }
     if (!rc)
-        rc = r->t->finish(stream, SEAM_END_STOP);
-    r->t->close(stream);
+        rc = finish(r, stream);
+    stream_close(r, stream);
     return rc;
 }
 
@@ -370,8 +391,8 @@ void ck_parser_streams(const struct ck_subject *s)
                 at[k] = to;
             }
         for (uint32_t k = 0; k < 2; k++) {
-            r.t->finish(stream[k], SEAM_END_STOP);
-            r.t->close(stream[k]);
+            finish(&r, stream[k]);
+            stream_close(&r, stream[k]);
             ck_require("P5", same(&e[k], &alone[k]),
                        "other events beside another stream: %s", p[k]);
             events_release(&e[k]);
@@ -438,6 +459,7 @@ static int piece_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
     struct prompt *q = ctx;
 
     (void)index;
+    ck_turn();
     if (kind == SEAM_EV_SPECIAL) {
         seam_buf_add(&q->special, p, n);
         seam_buf_add(&q->special, "", 1);
@@ -447,6 +469,12 @@ static int piece_event(void *ctx, uint32_t kind, uint32_t index, const char *p,
         q->broken = "render sent an event that is neither TEXT nor SPECIAL";
     }
     return 0;
+}
+
+static void prompt_release(struct prompt *q)
+{
+    seam_buf_release(&q->special);
+    seam_buf_release(&q->text);
 }
 
 /* A conversation in which a user, a system prompt, an assistant and a tool all
@@ -467,7 +495,9 @@ static void render(const struct reader *r, const char *say, bool calls,
         json_object_set_new(v, "tools", json_loads(tools, 0, NULL));
     text = json_dumps(v, 0);
     ck_own(text, "out of memory");
+    th_enter_request(r->h);
     rc = r->t->render(r->self, str(text), &sink, &err);
+    th_leave_request(r->h, "render");
     ck_require("E5", !rc, "render: code %d: %s", rc, err.text);
     ck_require("P7", !q->broken, "%s", q->broken);
     free(text);
@@ -501,11 +531,9 @@ void ck_parser_render(const struct ck_subject *s)
                        q.special.n == plain.special.n &&
                            !memcmp(q.special.p, plain.special.p, q.special.n),
                        "what a user wrote became special: %s", piece);
-            seam_buf_release(&q.special);
-            seam_buf_release(&q.text);
+            prompt_release(&q);
         }
-        seam_buf_release(&plain.special);
-        seam_buf_release(&plain.text);
+        prompt_release(&plain);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct prompt q = { { 0 }, { 0 }, NULL };
@@ -516,7 +544,125 @@ void ck_parser_render(const struct ck_subject *s)
         ck_require("E5", rc < 0 && err.code == rc && err.text[0],
                    "render of %s gave %d with the text \"%s\"",
                    *bad[i] ? bad[i] : "nothing", rc, err.text);
-        seam_buf_release(&q.special);
-        seam_buf_release(&q.text);
+        prompt_release(&q);
+    }
+}
+
+/* ---- Threads ------------------------------------------------------------- */
+
+enum { STREAMS = 4 };
+
+/* Generations on threads of their own, and in between a prompt on each. */
+struct chorus {
+    const struct reader *r;
+    uint32_t first; /* sample of the first                                   */
+    struct events alone[STREAMS], e[STREAMS];
+    struct prompt prompt_alone[STREAMS], prompt[STREAMS];
+    int rc[STREAMS];
+};
+
+static void chorus_one(const struct chorus *c, uint32_t i, struct events *e,
+                       struct prompt *q, int *rc)
+{
+    const char *p = samples[(c->first + i) % SAMPLES];
+
+    ck_meet();
+    *rc = parse(c->r, true, tails[i % 3], p, strlen(p), 0, 1 + i % 3, e);
+    ck_meet();
+    if (c->r->t->render)
+        render(c->r, p, i % 2, q);
+}
+
+static void chorus_sing(void *arg, uint32_t i)
+{
+    struct chorus *c = arg;
+
+    chorus_one(c, i, &c->e[i], &c->prompt[i], &c->rc[i]);
+}
+
+static bool same_prompt(const struct prompt *a, const struct prompt *b)
+{
+    return a->text.n == b->text.n && a->special.n == b->special.n &&
+           (!a->text.n || !memcmp(a->text.p, b->text.p, a->text.n)) &&
+           (!a->special.n || !memcmp(a->special.p, b->special.p, a->special.n));
+}
+
+void ck_parser_threads(const struct ck_subject *s)
+{
+    struct reader r;
+
+    reader_open(s, &r);
+    for (uint32_t round = 0; round < 4 * SAMPLES; round++) {
+        bool free_pace = round / SAMPLES % 2;
+        struct chorus c = { .r = &r, .first = round % SAMPLES };
+        int rc;
+
+        for (uint32_t i = 0; i < STREAMS; i++) {
+            chorus_one(&c, i, &c.alone[i], &c.prompt_alone[i], &rc);
+            sane(rc, &c.alone[i], samples[(c.first + i) % SAMPLES]);
+        }
+        ck_together(STREAMS, free_pace ? CK_FREE : CK_TURNS, s->seed + round,
+                    chorus_sing, &c);
+        for (uint32_t i = 0; i < STREAMS; i++) {
+            const char *p = samples[(c.first + i) % SAMPLES];
+
+            ck_require("P5", !c.rc[i] && same(&c.e[i], &c.alone[i]),
+                       "other events beside streams on other threads: %s", p);
+            ck_require("P5", same_prompt(&c.prompt[i], &c.prompt_alone[i]),
+                       "another prompt beside calls on other threads: %s", p);
+            events_release(&c.e[i]);
+            events_release(&c.alone[i]);
+            prompt_release(&c.prompt[i]);
+            prompt_release(&c.prompt_alone[i]);
+        }
+    }
+}
+
+struct fed {
+    const struct reader *r;
+    void *stream;
+    const char *p; /* NULL: the end                                          */
+    size_t n;
+    int rc;
+};
+
+static void fed_run(void *arg)
+{
+    struct fed *f = arg;
+
+    f->rc = f->p ? feed(f->r, f->stream, f->p, f->n) : finish(f->r, f->stream);
+}
+
+/* Each call of a stream from another thread. */
+void ck_parser_moved(const struct ck_subject *s)
+{
+    struct reader r;
+
+    reader_open(s, &r);
+    for (uint32_t i = 0; i < 2 * SAMPLES; i++) {
+        struct ck_mover *mover = ck_mover_new(i % 2, s->seed + i);
+        const char *p = samples[i / 2];
+        size_t n = strlen(p), to;
+        struct events alone = { 0 }, e = { 0 };
+        struct seam_sink sink = { &e, event };
+        struct fed f = { .r = &r };
+
+        sane(parse(&r, true, "", p, n, 0, 2, &alone), &alone, p);
+        f.stream = stream_open(&r, true, "", &sink);
+        for (size_t at = 0; !f.rc && at < n; at = to) {
+            to = next(p, n, next(p, n, at));
+            f.p = p + at;
+            f.n = to - at;
+            ck_move(mover, fed_run, &f);
+        }
+        f.p = NULL;
+        if (!f.rc)
+            ck_move(mover, fed_run, &f);
+        stream_close(&r, f.stream);
+        ck_mover_free(mover);
+        ck_require("T3", !f.rc && same(&e, &alone),
+                   "other events when calls come from several threads: %s", p);
+        events_release(&e);
+        events_release(&alone);
     }
 }

@@ -6,6 +6,7 @@
 #define BACKEND   CK_KIND(SEAM_KIND_BACKEND)
 #define PARSER    CK_KIND(SEAM_KIND_PARSER)
 #define ATTENTION CK_KIND(SEAM_KIND_ATTENTION)
+#define COMPUTING (BLOCKS | BACKEND)
 
 /* ---- Backends ------------------------------------------------------------ */
 
@@ -66,7 +67,13 @@ const struct ck_test ck_tests[] = {
     { "parser", "random", PARSER, false, false, ck_parser_random },
     { "parser", "sink", PARSER, false, false, ck_parser_sink },
     { "parser", "streams", PARSER, false, false, ck_parser_streams },
+    { "parser", "threads", PARSER, false, false, ck_parser_threads },
+    { "parser", "moved", PARSER, false, false, ck_parser_moved },
     { "parser", "linear", PARSER, false, false, ck_parser_linear },
     { "parser", "render", PARSER, false, false, ck_parser_render },
+    { "threads", "moved", COMPUTING, false, false, ck_threads_moved },
+    { "threads", "tasks", COMPUTING, false, false, ck_threads_tasks },
+    { "threads", "workers", COMPUTING, false, false, ck_threads_workers },
+    { "threads", "instances", COMPUTING, false, false, ck_threads_instances },
 };
 const size_t ck_n_tests = sizeof ck_tests / sizeof *ck_tests;

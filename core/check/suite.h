@@ -79,8 +79,15 @@ void ck_parser_cuts(const struct ck_subject *s);
 void ck_parser_random(const struct ck_subject *s);
 void ck_parser_sink(const struct ck_subject *s);
 void ck_parser_streams(const struct ck_subject *s);
+void ck_parser_threads(const struct ck_subject *s);
+void ck_parser_moved(const struct ck_subject *s);
 void ck_parser_linear(const struct ck_subject *s);
 void ck_parser_render(const struct ck_subject *s);
+
+void ck_threads_moved(const struct ck_subject *s);
+void ck_threads_tasks(const struct ck_subject *s);
+void ck_threads_workers(const struct ck_subject *s);
+void ck_threads_instances(const struct ck_subject *s);
 
 /* ---- What they share ----------------------------------------------------- */
 

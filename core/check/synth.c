@@ -8,6 +8,7 @@
 
 #include "core/check/finding.h"
 #include "core/check/hook.h"
+#include "core/check/thread.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -43,12 +44,44 @@ uint32_t th_below(struct th_rng *r, uint32_t n)
 
 /* ---- Host functions ------------------------------------------------------ */
 
+/* Each function of the host begins here: what tags may call it, and a place
+ * where another thread may go on.  What is wrong is said later, since the plugin
+ * is on the stack. */
+static struct th *host_begin(void *ctx, const char *name, uint32_t tags)
+{
+    static const char *const word[] = { [CK_CONTROL] = "control",
+                                        [CK_SUBMIT] = "submit",
+                                        [CK_REQUEST] = "request or any",
+                                        [CK_WORKER] = "worker" };
+    uint32_t tag = ck_here()->tag;
+    struct th *h = ctx;
+
+    if (!(tag & tags)) {
+        pthread_mutex_lock(&h->lock);
+        if (!h->misused && tag)
+            snprintf(h->misuse, sizeof h->misuse,
+                     "host.%s was called from a call of tag %s", name,
+                     word[tag]);
+        else if (!h->misused)
+            snprintf(h->misuse, sizeof h->misuse,
+                     "host.%s was called by a thread of the plugin", name);
+        if (!h->misused)
+            h->misused = tag ? "T6" : "T2";
+        pthread_mutex_unlock(&h->lock);
+    }
+    ck_turn();
+    return h;
+}
+
 static void host_log(void *ctx, uint32_t level, const char *msg)
 {
     struct th *h = ctx;
 
     (void)level;
+    pthread_mutex_lock(&h->lock);
     snprintf(h->last_log, sizeof h->last_log, "%s", msg);
+    pthread_mutex_unlock(&h->lock);
+    ck_turn();
 }
 
 /* A header in front of each allocation would break alignment, so only counts
@@ -56,12 +89,13 @@ static void host_log(void *ctx, uint32_t level, const char *msg)
 static void *host_alloc(void *ctx, uint32_t mem, int32_t device, uint64_t bytes,
                         uint64_t align)
 {
-    struct th *h = ctx;
+    uint32_t hot = ck_here()->tag & (CK_SUBMIT | CK_WORKER); /* M1, not T6 */
+    struct th *h = host_begin(ctx, "alloc", CK_CONTROL | hot);
     void *p = NULL;
 
     (void)mem;
     (void)device;
-    if (h->hot)
+    if (hot)
         h->hot_allocs++;
     if (h->fail_alloc > 0 && --h->fail_alloc == 0)
         return NULL;
@@ -74,20 +108,113 @@ static void *host_alloc(void *ctx, uint32_t mem, int32_t device, uint64_t bytes,
 
 static void host_free(void *ctx, void *p)
 {
-    struct th *h = ctx;
+    struct th *h = host_begin(ctx, "free", CK_CONTROL);
 
     if (p)
         h->live--;
     free(p);
 }
 
+static uint32_t fp_mode(void)
+{
+#if defined(__x86_64__)
+    return _mm_getcsr() & ~(uint32_t)_MM_EXCEPT_MASK;
+#else
+    return 0;
+#endif
+}
+
+/* One parallel_for. */
+struct deal {
+    struct th *h;
+    seam_task *fn;
+    void *arg;
+    uint32_t n;
+    _Atomic uint32_t next; /* of threads                                      */
+};
+
+static void deal_one(const struct deal *d, uint32_t i, uint32_t worker)
+{
+    struct ck_here *here = ck_here(), before = *here;
+    uint32_t mode = fp_mode();
+
+    *here = (struct ck_here){ .tag = CK_WORKER, .worker = worker };
+    d->fn(d->arg, i, worker);
+    *here = before;
+    if (fp_mode() == mode)
+        return;
+    pthread_mutex_lock(&d->h->lock);
+    if (!d->h->misused) {
+        d->h->misused = "T5";
+        snprintf(d->h->misuse, sizeof d->h->misuse,
+                 "a task changed the floating-point mode");
+    }
+    pthread_mutex_unlock(&d->h->lock);
+}
+
+static void deal_thread(void *arg, uint32_t worker)
+{
+    struct deal *d = arg;
+
+    ck_meet();
+    for (uint32_t i; (i = atomic_fetch_add(&d->next, 1)) < d->n;) {
+        deal_one(d, i, worker);
+        ck_turn();
+    }
+}
+
+static void deal_shuffled(struct deal *d)
+{
+    uint32_t *order = malloc((d->n + 1) * sizeof *order);
+
+    ck_own(order, "out of memory");
+    for (uint32_t i = 0; i < d->n; i++) {
+        uint32_t j = th_below(&d->h->dealer, i + 1);
+
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (uint32_t i = 0; i < d->n; i++)
+        deal_one(d, order[i], th_below(&d->h->dealer, d->h->n_workers));
+    free(order);
+}
+
+/* Results must not depend on any of this. */
 static void host_parallel_for(void *ctx, uint32_t n, seam_task *fn, void *arg)
 {
-    struct th *h = ctx;
+    struct th *h =
+        host_begin(ctx, "parallel_for", CK_CONTROL | CK_SUBMIT | CK_WORKER);
+    struct deal d = { .h = h, .fn = fn, .arg = arg, .n = n };
+    uint32_t last = h->n_workers - 1;
 
-    /* Serially, but as different workers: results must not depend on it. */
-    for (uint32_t i = 0; i < n; i++)
-        fn(arg, i, i % h->n_workers);
+    if (ck_here()->tag == CK_WORKER) { /* serially on the calling worker */
+        for (uint32_t i = 0; i < n; i++)
+            deal_one(&d, i, ck_here()->worker);
+        return;
+    }
+    switch (h->deal) {
+    case TH_BACKWARDS:
+        for (uint32_t i = n; i-- > 0;)
+            deal_one(&d, i, i % h->n_workers);
+        break;
+    case TH_SHUFFLED:
+        deal_shuffled(&d);
+        break;
+    case TH_TURNS:
+    case TH_FREE:
+        ck_together(h->n_workers, h->deal == TH_FREE ? CK_FREE : CK_TURNS,
+                    th_u64(&h->dealer), deal_thread, &d);
+        break;
+    default:
+        for (uint32_t i = 0; i < n; i++) {
+            deal_one(&d, i,
+                     h->deal == TH_FIRST  ? 0
+                     : h->deal == TH_LAST ? last
+                                          : i % h->n_workers);
+            ck_turn();
+        }
+        break;
+    }
 }
 
 static uint64_t *host_counter(void *ctx, const char *name, const char *unit)
@@ -95,7 +222,7 @@ static uint64_t *host_counter(void *ctx, const char *name, const char *unit)
     static uint64_t cell[16];
     static uint32_t used;
 
-    (void)ctx;
+    host_begin(ctx, "counter", CK_CONTROL);
     (void)name;
     (void)unit;
     return &cell[used++ % 16];
@@ -130,8 +257,8 @@ static json_t *cfg_walk(json_t *v, const char *path)
 static int host_cfg(void *ctx, const struct seam_cfg *node, const char *path,
                     uint32_t type, void *out)
 {
+    struct th *h = host_begin(ctx, "cfg", CK_CONTROL);
     json_t *v = cfg_walk((json_t *)(uintptr_t)node, path);
-    struct th *h = ctx;
     double d;
 
     if (node == th_plugin_cfg(h) &&
@@ -177,7 +304,7 @@ static int host_cfg(void *ctx, const struct seam_cfg *node, const char *path,
 static const struct seam_cfg *host_model_cfg(void *ctx,
                                              const struct seam_model *m)
 {
-    struct th *h = ctx;
+    struct th *h = host_begin(ctx, "model_cfg", CK_CONTROL);
 
     (void)m;
     return (const struct seam_cfg *)h->model_cfg;
@@ -186,7 +313,7 @@ static const struct seam_cfg *host_model_cfg(void *ctx,
 static int host_weight(void *ctx, const struct seam_model *m, const char *name,
                        uint32_t mem, struct seam_tensor *out)
 {
-    struct th *h = ctx;
+    struct th *h = host_begin(ctx, "weight", CK_CONTROL);
     struct th_weight *w;
     int rc = h->weight_of ? h->weight_of(h->arg, name, out) : SEAM_ENOENT;
 
@@ -204,7 +331,7 @@ static int host_weight(void *ctx, const struct seam_model *m, const char *name,
 static int host_file(void *ctx, const struct seam_model *m, const char *name,
                      struct seam_str *out)
 {
-    (void)ctx;
+    host_begin(ctx, "file", CK_CONTROL);
     (void)m;
     (void)name;
     (void)out;
@@ -214,7 +341,7 @@ static int host_file(void *ctx, const struct seam_model *m, const char *name,
 static int32_t host_token_id(void *ctx, const struct seam_model *m,
                              const char *piece)
 {
-    struct th *h = ctx;
+    struct th *h = host_begin(ctx, "token_id", CK_CONTROL);
 
     (void)m;
     return h->token_id ? h->token_id(h->arg, piece) : SEAM_ENOENT;
@@ -223,7 +350,7 @@ static int32_t host_token_id(void *ctx, const struct seam_model *m,
 static int host_block(void *ctx, const struct seam_model *m, uint32_t kind,
                       uint32_t layer, struct seam_lent *out)
 {
-    struct th *h = ctx;
+    struct th *h = host_begin(ctx, "block", CK_CONTROL);
 
     (void)m;
     return h->block ? h->block(h->arg, kind, layer, out) : SEAM_ENOENT;
@@ -231,39 +358,64 @@ static int host_block(void *ctx, const struct seam_model *m, uint32_t kind,
 
 static const void *host_extension(void *ctx, const char *id)
 {
-    struct th *h = ctx;
+    struct th *h = host_begin(ctx, "extension", CK_CONTROL);
 
     return h->extension ? h->extension(h->arg, id) : NULL;
 }
 
 void th_enter(struct th *h)
 {
-#if defined(__x86_64__)
-    h->mode = _mm_getcsr() & ~(uint32_t)_MM_EXCEPT_MASK;
-#endif
-    h->hot_allocs = 0;
-    h->hot = true;
-    ck_hook_noted();
+    (void)h;
+    ck_turn();
+    ck_here()->mode = fp_mode();
+    ck_here()->tag = CK_SUBMIT;
     ck_hook_hot(true);
+}
+
+void th_misuse_check(struct th *h, const char *call)
+{
+    const char *rule;
+
+    pthread_mutex_lock(&h->lock);
+    rule = h->misused;
+    pthread_mutex_unlock(&h->lock);
+    ck_require(rule, !rule, "%s: %s", call, h->misuse);
 }
 
 void th_leave(struct th *h, const char *call)
 {
+    struct ck_here *here = ck_here();
+    uint32_t mode = fp_mode();
     const char *noted;
-    uint32_t mode = h->mode;
 
     ck_hook_hot(false);
-    h->hot = false;
-#if defined(__x86_64__)
-    mode = _mm_getcsr() & ~(uint32_t)_MM_EXCEPT_MASK;
-#endif
-    ck_require("T5", mode == h->mode,
+    here->tag = CK_CONTROL;
+    ck_require("T5", mode == here->mode,
                "%s changed the floating-point mode: MXCSR %#x, was %#x", call,
-               mode, h->mode);
+               mode, here->mode);
     ck_require("M1", !h->hot_allocs, "%s allocated %u times from the host",
                call, h->hot_allocs);
     noted = ck_hook_noted();
     ck_require("M1", !noted, "%s called %s", call, noted);
+    th_misuse_check(h, call);
+}
+
+void th_enter_request(struct th *h)
+{
+    (void)h;
+    ck_turn();
+    ck_here()->mode = fp_mode();
+    ck_here()->tag = CK_REQUEST;
+}
+
+void th_leave_request(struct th *h, const char *call)
+{
+    struct ck_here *here = ck_here();
+
+    here->tag = CK_CONTROL;
+    ck_require("T5", fp_mode() == here->mode,
+               "%s changed the floating-point mode", call);
+    th_misuse_check(h, call);
 }
 
 static json_t *parse(const char *text)
@@ -282,6 +434,8 @@ struct th *th_new(const char *model_json, const char *plugin_json)
     ck_own(h, "out of memory");
     h->model_cfg = parse(model_json);
     h->n_workers = 3;
+    ck_own(!pthread_mutex_init(&h->lock, NULL), "no lock");
+    ck_here()->tag = CK_CONTROL; /* of the thread that makes all calls       */
     h->host = (struct seam_host){
         .size = sizeof h->host,
         .abi_major = SEAM_ABI_MAJOR,
@@ -327,6 +481,7 @@ void th_free(struct th *h)
         munmap(h->arena, h->arena_bytes);
     json_decref(h->model_cfg);
     json_decref(h->plugin_cfg);
+    pthread_mutex_destroy(&h->lock);
     free(h);
 }
 

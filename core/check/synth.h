@@ -5,6 +5,8 @@
 #define SEAM_CHECK_SYNTH_H
 
 #include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -35,6 +37,18 @@ struct th_file {
     char *text;
 };
 
+/* How parallel_for deals its tasks.  The first is as different workers in
+ * order, what all checks but those of threads see. */
+enum th_deal {
+    TH_IN_ORDER = 0,
+    TH_BACKWARDS, /* the last task first                                      */
+    TH_SHUFFLED,  /* in random order, each as a random worker                 */
+    TH_FIRST,     /* all as worker 0                                          */
+    TH_LAST,      /* all as the last worker                                   */
+    TH_TURNS,     /* on as many threads as there are workers, in turns        */
+    TH_FREE,      /* the same, at the same time                               */
+};
+
 /* One host serves one model; seam_model is the th itself. */
 struct th {
     struct seam_host host;
@@ -44,15 +58,18 @@ struct th {
     uint32_t n_weights;
     uint64_t seed;
     uint32_t n_workers;
-    int fail_alloc;      /* n > 0: the n-th alloc from now fails; 0: none    */
-    bool hot;            /* inside a call that must not allocate             */
-    uint32_t hot_allocs; /* host allocations seen there                      */
-    uint32_t mode;       /* floating-point mode before it                    */
-    char asked[32][64];  /* paths read from the plugin's own block            */
+    int fail_alloc; /* n > 0: the n-th alloc from now fails; 0: none    */
+    _Atomic uint32_t hot_allocs; /* host allocations within hot calls        */
+    enum th_deal deal;
+    struct th_rng dealer;
+    pthread_mutex_t lock; /* of what the plugin's threads share           */
+    const char *misused;  /* the rule that its use of the host breaks ... */
+    char misuse[128];     /* ... and how                                  */
+    char asked[32][64]; /* paths read from the plugin's own block            */
     uint32_t n_asked;
     void *arena; /* of th_seal                                       */
     size_t arena_bytes;
-    int64_t live; /* allocations not yet freed                        */
+    _Atomic int64_t live; /* allocations not yet freed                */
     char last_log[256];
     /* what extension() and block() answer; NULL: nothing                     */
     const void *(*extension)(void *arg, const char *id);
@@ -110,8 +127,15 @@ const double *th_get(const struct th *h, const char *name);
 void th_remove(struct th *h, const char *name);
 
 /* Around each call that must leave all as it found it: no allocation (M1), the
- * same floating-point mode (T5).  call names it in findings. */
+ * same floating-point mode (T5).  call names it in findings.  Within, the thread
+ * has the tag submit. */
 void th_enter(struct th *h);
 void th_leave(struct th *h, const char *call);
+/* The same for calls of the tags request and any, which may allocate. */
+void th_enter_request(struct th *h);
+void th_leave_request(struct th *h, const char *call);
+/* Fails when the plugin has called a function of the host from where it must
+ * not (T2, T6). */
+void th_misuse_check(struct th *h, const char *call);
 
 #endif

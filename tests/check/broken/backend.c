@@ -10,6 +10,14 @@
 
 extern SEAM_EXPORT const struct seam_plugin seam_plugin_entry;
 
+#if BROKEN(T1)
+static float first_input; /* of the call that is under way                   */
+#endif
+#if BROKEN(T3)
+static _Thread_local char here; /* its address is another in each thread     */
+static const void *home;
+#endif
+
 static int bent_gemm(void *be, const struct seam_exec *e,
                      const struct seam_gemm *a)
 {
@@ -23,6 +31,17 @@ static int bent_gemm(void *be, const struct seam_exec *e,
     }
     if (rc || !a->y.shape[0])
         return rc;
+#if BROKEN(T1)
+    first_input = *(const float *)a->x.data;
+    host->log(host->ctx, SEAM_LOG_DEBUG, "a product");
+    if (first_input != *(const float *)a->x.data)
+        *y += 1;
+#endif
+#if BROKEN(T3)
+    if (home && home != &here)
+        *y += 1;
+    home = &here;
+#endif
     if (BROKEN(N1))
         *y *= 1.01f;
     if (BROKEN(M3))

@@ -20,7 +20,7 @@
 
 #include "breaks.h"
 
-#if BROKEN(T2) || BROKEN(E6_HANG)
+#if BROKEN(T2) || BROKEN(T2_HOST) || BROKEN(E6_HANG)
 #include <pthread.h>
 #include <unistd.h>
 #endif
@@ -38,6 +38,7 @@ static const struct seam_host *host;
 struct block {
     uint64_t d;
     uint32_t copies, layers, calls;
+    uint32_t ended; /* tasks of the call under way                          */
     struct seam_grant g;
     struct seam_tensor weight;
     int32_t longest[ROWS]; /* tokens that a row has ever held               */
@@ -45,6 +46,17 @@ struct block {
 
 #if BROKEN(D3)
 static int instances;
+#endif
+
+/* What a plugin must not keep outside its instances. */
+#if BROKEN(T1_STEP)
+static float first_input; /* of the call that is under way                   */
+#endif
+#if BROKEN(T1_CREATE)
+static uint32_t being_made;
+#endif
+#if BROKEN(T3)
+static _Thread_local const struct block *stepped; /* by this thread          */
 #endif
 
 static int fail(struct seam_error *err, int code, const char *text)
@@ -99,6 +111,14 @@ static void *forever(void *arg)
 }
 #endif
 
+#if BROKEN(T2_HOST)
+static void *asks(void *arg)
+{
+    host->extension(host->ctx, "none/1");
+    return arg;
+}
+#endif
+
 static int block_create(const struct seam_create *c, void **self,
                         struct seam_error *err)
 {
@@ -108,6 +128,17 @@ static int block_create(const struct seam_create *c, void **self,
     struct block *m = NULL;
     void *lost = NULL;
 
+#if BROKEN(T1_CREATE)
+    being_made++;
+    host->extension(host->ctx, "none/1");
+    being_made--;
+#endif
+#if BROKEN(T2_HOST)
+    pthread_t asking;
+
+    if (!pthread_create(&asking, NULL, asks, NULL))
+        pthread_join(asking, NULL);
+#endif
     if (BROKEN(E2_CREATE))
         lost = host->alloc(host->ctx, SEAM_MEM_HOST, -1, 64, 64);
     (void)lost;
@@ -156,7 +187,7 @@ static int block_needs(void *self, struct seam_needs *n, struct seam_error *err)
     (void)err;
     n->capture = SEAM_CAP_FORWARD | SEAM_CAP_COMMIT;
     n->flags = BROKEN(G6) ? 0 : SEAM_NEEDS_ROW_INVARIANT;
-    n->ws_bytes = 2 * m->d * sizeof(float);
+    n->ws_bytes = 2 * m->d * sizeof(float) * host->n_workers;
     n->state_bytes = (m->d + 1) * sizeof(float); /* and the last width */
     n->state_copies = BROKEN(M6) ? 0 : m->copies;
     n->n_planes = 1;
@@ -227,13 +258,35 @@ static void look_back(const struct block *m, const struct seam_step *s,
     }
 }
 
+/* Work of a task, as a task of its own: it runs on the same worker. */
+struct look {
+    const struct block *m;
+    const struct seam_step *s;
+    uint32_t layer, seq;
+    int32_t pos;
+    float *mean, *y;
+};
+
+static void look_task(void *arg, uint32_t i, uint32_t worker)
+{
+    const struct look *l = arg;
+
+    (void)i;
+    (void)worker;
+    look_back(l->m, l->s, l->layer, l->seq, l->pos, l->mean, l->y);
+}
+
 static void one_sequence(struct block *m, const struct seam_exec *e,
-                         const struct seam_block_args *b, uint32_t i)
+                         const struct seam_block_args *b, uint32_t i,
+                         uint32_t worker)
 {
     const struct seam_step *s = b->step;
     int32_t row = s->state_row[i], t0 = s->q_start[i];
     uint32_t w = (uint32_t)(s->q_start[i + 1] - t0), from;
     float *state = e->ws, bias = 0;
+
+    if (!BROKEN(T7_SCRATCH))
+        state += 2 * m->d * worker;
 
     if (!w || row < 0) {
         for (uint32_t t = 0; t < w && !BROKEN(S1); t++)
@@ -262,7 +315,9 @@ static void one_sequence(struct block *m, const struct seam_exec *e,
             memcpy(copy_of(m, b->layer, row, w > m->copies ? 0 : t), state,
                    m->d * sizeof *state);
         memcpy(y, state, m->d * sizeof *y);
-        look_back(m, s, b->layer, i, pos, state + m->d, y);
+        struct look l = { m, s, b->layer, i, pos, state + m->d, y };
+
+        host->parallel_for(host->ctx, 1, look_task, &l);
         for (uint64_t j = 0; j < m->d; j++) {
             if (BROKEN(S5))
                 y[j] += bias;
@@ -272,6 +327,10 @@ static void one_sequence(struct block *m, const struct seam_exec *e,
                 y[j] *= 1 + 1e-6f;
             if (BROKEN(G3) && !s->host_q_start)
                 y[j] *= 2;
+            if (BROKEN(T7_WORKER) && worker != i % host->n_workers)
+                y[j] *= 1 + 1e-6f;
+            if (BROKEN(T7_ORDER) && m->ended != i)
+                y[j] *= 1 + 1e-6f;
             if (BROKEN(N2) && isnan(y[j]))
                 y[j] = 0;
         }
@@ -279,6 +338,25 @@ static void one_sequence(struct block *m, const struct seam_exec *e,
             m->longest[row] = pos;
     }
     copy_of(m, b->layer, row, 0)[m->d] = (float)w;
+}
+
+struct forward {
+    struct block *m;
+    const struct seam_exec *e;
+    const struct seam_block_args *b;
+};
+
+static void sequence_task(void *arg, uint32_t i, uint32_t worker)
+{
+    const struct forward *f = arg;
+
+    one_sequence(f->m, f->e, f->b, i, worker);
+    if (BROKEN(T7_ORDER))
+        f->m->ended++;
+#if BROKEN(T1_STEP)
+    if (first_input != *row_of(&f->b->x, 0) && !isnan(first_input))
+        *row_of(&f->b->y, 0) += 1;
+#endif
 }
 
 static int block_forward(void *self, const struct seam_exec *e,
@@ -324,8 +402,24 @@ static int block_forward(void *self, const struct seam_exec *e,
             memset(row_of(&b->y, r), 0, m->d * sizeof(float));
         return SEAM_OK;
     }
-    for (uint32_t i = 0; i < s->n_seqs; i++)
-        one_sequence(m, e, b, i);
+    struct forward f = { m, e, b };
+
+    m->ended = 0;
+    if (BROKEN(T6))
+        host->extension(host->ctx, "none/1");
+#if BROKEN(T1_STEP)
+    first_input = *row_of(&b->x, 0);
+#endif
+    host->parallel_for(host->ctx, s->n_seqs, sequence_task, &f);
+#if BROKEN(T1_CREATE)
+    if (being_made)
+        *row_of(&b->y, 0) += 1;
+#endif
+#if BROKEN(T3)
+    if (stepped != m && s->pos[0] > 0)
+        *row_of(&b->y, 0) += 1;
+    stepped = m;
+#endif
     for (int64_t r = s->q_start[s->n_seqs]; r < (int64_t)s->n_tokens; r++)
         memset(row_of(&b->y, r), 0, m->d * sizeof(float));
     return SEAM_OK;

@@ -21,17 +21,33 @@ struct stream {
     char *all; /* of P6 */
     uint64_t n_all;
     uint64_t sum;
+    const void *home; /* of T3 */
 };
 
 #if BROKEN(P5)
 static uint32_t live; /* streams */
 #endif
+#if BROKEN(P5_THREADS)
+static char said[64]; /* what is being sent                                  */
+#endif
+#if BROKEN(T3)
+static _Thread_local char here; /* its address is another in each thread     */
+#endif
 
-static int parser_init(const struct seam_host *host, struct seam_error *err)
+static const struct seam_host *host;
+
+static int parser_init(const struct seam_host *h, struct seam_error *err)
 {
-    (void)host;
     (void)err;
+    host = h;
     return SEAM_OK;
+}
+
+static void no_task(void *arg, uint32_t i, uint32_t worker)
+{
+    (void)arg;
+    (void)i;
+    (void)worker;
 }
 
 static int parser_create(const struct seam_create *c, void **self,
@@ -50,6 +66,10 @@ static void send(struct stream *s, uint32_t kind, uint32_t index, const char *p,
 {
     if (s->rc && !BROKEN(P4))
         return;
+#if BROKEN(P5_THREADS)
+    if (n && n <= sizeof said)
+        p = memcpy(said, p, n);
+#endif
     s->rc = s->out.event(s->out.ctx, kind, index, p, n);
 }
 
@@ -125,6 +145,13 @@ static int parser_feed(void *stream, uint32_t n, const int32_t *token,
 
     (void)n;
     (void)token;
+    if (BROKEN(T6))
+        host->parallel_for(host->ctx, 1, no_task, NULL);
+#if BROKEN(T3)
+    if (s->home && s->home != &here)
+        send(s, SEAM_EV_TEXT, 0, "?", 1);
+    s->home = &here;
+#endif
     if (BROKEN(P2) && memchr(text.p, '{', text.n))
         return SEAM_EDATA;
     if (BROKEN(P6)) { /* looks at everything again */
