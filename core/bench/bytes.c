@@ -121,7 +121,7 @@ void seam_bench_cached(const struct seam_runtime *rt, enum seam_role role,
     const struct seam_needs *n = &rt->needs[role];
     uint32_t topk = seam_checkpoint_config(rt->model.checkpoint)->index_topk;
 
-    *out = (struct seam_bench_bytes){ .state = 2 * n->state_bytes };
+    *out = (struct seam_bench_bytes){ .state = n->state_bytes };
     for (uint32_t p = 0; p < n->n_planes; p++) {
         uint64_t tokens = context;
 

@@ -25,8 +25,8 @@ uint64_t seam_bench_tensor_bytes(const struct seam_tensor *t);
 int seam_bench_weigh(struct seam_checkpoint *c, struct seam_bench_weights *w,
                      struct seam_error *err);
 
-/* State, read and written, and records of `context` tokens, of which latents at
- * most index_topk, in one layer of a role.  The rest of *out is zero. */
+/* State, read, and records of `context` tokens, of which latents at most
+ * index_topk, in one layer of a role.  The rest of *out is zero. */
 void seam_bench_cached(const struct seam_runtime *rt, enum seam_role role,
                        uint32_t context, struct seam_bench_bytes *out);
 

@@ -21,6 +21,7 @@ struct block {
     void *state;                            /* a saved row                    */
     uint32_t n_done; /* tokens of sequence 0 in the cache                     */
     int32_t accept;  /* of its last step                                      */
+    uint32_t n_calls; /* since block_prepare                                  */
 };
 
 static uint32_t larger(uint32_t a, uint32_t b)
@@ -381,6 +382,7 @@ static int block_prepare(struct kind *k, struct kind_side *s,
     int rc = 0;
 
     (void)k;
+    b->n_calls = 0;
     if (b->n_done > c->context || (!b->n_done && !b->accept))
         rc = block_restart(b, err);
     else if (b->accept == 0)
@@ -408,11 +410,14 @@ static int block_call(struct kind *k, struct kind_side *s,
                       struct seam_error *err)
 {
     struct block *b = s->work;
+    bool first = b->n_calls < b->n_layers;
     struct seam_step step;
 
     (void)k;
-    block_step(b, c->seqs, c->tokens, c->context, 0, &step);
-    return block_forward(b, &step, i % b->n_layers, err);
+    (void)i;
+    block_step(b, c->seqs, c->tokens, c->context,
+               first ? 0 : (int32_t)c->tokens, &step);
+    return block_forward(b, &step, b->n_calls++ % b->n_layers, err);
 }
 
 const struct kind_family kind_blocks = {

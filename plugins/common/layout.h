@@ -1,18 +1,11 @@
-/* Byte layouts that the built-in attention plugins share, so that a default
- * plugin and its reference twin can take over each other's planes and state
- * rows (docs/abi.md, section 12).  Changing one means a new number. */
+/* Byte layouts that the built-in plugins of sparse attention share, so that a
+ * default plugin and its reference twin can take over each other's planes and
+ * state rows (docs/abi.md, section 12).  Changing one means a new number.  That
+ * of linear attention is in kda_state.h. */
 #ifndef SEAM_PLUGINS_LAYOUT_H
 #define SEAM_PLUGINS_LAYOUT_H
 
 #include <stdint.h>
-
-/* kda: a row has 1 + max_draft copies.  After a step of w tokens copy j holds
- * the state after its token j; when w is larger than the number of copies, only
- * the last state is kept, in copy 0.  One copy is
- *   f32 S[n_heads][head_dim key][head_dim value]
- *   f32 window[conv - 1][3 * n_heads * head_dim]   the last inputs of the
- *       convolution, oldest first, channels q | k | v; zero before token 0 */
-#define SEAM_LAYOUT_KDA UINT64_C(0x6b64610000000001)
 
 /* sparse_mla: plane 0 "latent" has a record of kv_lora values per token; plane 1
  * "index" has one of index_dim values, a pooled key, per kpool tokens, at record

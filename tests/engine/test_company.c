@@ -22,7 +22,7 @@ static const char company_config[] =
     "{\"model\": {\"path\": \"%s/models/nano/w4a16\", \"max_context\": 384},"
     " \"plugin_dir\": \"%s\","
     " \"engine\": {\"threads\": 1, \"page_tokens\": 16, \"max_seqs\": 4,"
-    "              \"max_step_tokens\": 48, \"cache_bytes\": 2350000},"
+    "              \"max_step_tokens\": 48, \"cache_bytes\": 2774000},"
     " \"plugins\": {"
     "  \"backend\": {\"name\": \"cpu\", \"unpinned\": true},"
     "  \"linear_attention\": {\"name\": \"kda\", \"unpinned\": true},"

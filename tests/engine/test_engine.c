@@ -157,7 +157,7 @@ Test(engine, context_bounds_prompt_and_answer)
 Test(engine, company_and_preemption_change_no_token)
 {
     static const struct seam_flag few_pages[] = {
-        { "engine.cache_bytes", "2350000" }, { "model.max_context", "464" }
+        { "engine.cache_bytes", "2774000" }, { "model.max_context", "464" }
     };
     enum { N = N_COMPANY, LEN = 120 };
     struct fixture f;
@@ -449,9 +449,9 @@ Test(engine, the_plan_counts_planes_as_they_are_kept)
         const char *config, *page, *sum;
         bool fits;
     } as[] = {
-        { "{\"kv_dtype\": \"f32\"}", "32 pages of 18432 bytes", "= 2400256",
+        { "{\"kv_dtype\": \"f32\"}", "32 pages of 18432 bytes", "= 2824192",
           false },
-        { "{\"kv_dtype\": \"bf16\"}", "32 pages of 9216 bytes", "= 2105344",
+        { "{\"kv_dtype\": \"bf16\"}", "32 pages of 9216 bytes", "= 2529280",
           false },
         { "{\"kv_dtype\": \"fp8\"}", NULL, NULL, true },
     };
@@ -460,7 +460,7 @@ Test(engine, the_plan_counts_planes_as_they_are_kept)
     for (size_t i = 0; i < sizeof as / sizeof *as; i++) {
         struct seam_flag flags[] = {
             { "plugins.sparse_attention.config", as[i].config },
-            { "engine.cache_bytes", "1991000" },
+            { "engine.cache_bytes", "2415000" },
         };
         struct seam_config c;
         struct seam_log log = { .fd = STDERR_FILENO, .level = SEAM_LOG_ERROR };

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/common/kda_state.h"
 #include "tests/support/oracle.h"
 #include "tests/support/rig.h"
 
@@ -302,8 +303,14 @@ static void state_compare(struct watch *w, struct rig_seq *s, const char *fmt,
                           bool conv)
 {
     struct seam_runtime *rt = w->rig->rt;
-    uint64_t matrix = (uint64_t)w->c->kda_heads * w->c->kda_dim * w->c->kda_dim;
-    uint64_t channels = 3ull * w->c->kda_heads * w->c->kda_dim, bytes;
+    struct kda_dims dims = { .heads = w->c->kda_heads,
+                             .dim = w->c->kda_dim,
+                             .n_conv = w->c->kda_conv,
+                             .max_draft = rt->limits.max_draft,
+                             .chunk = kda_chunk(w->c->kda_lower_bound) };
+    uint64_t channels = 3ull * dims.heads * dims.dim, bytes;
+    uint64_t matrix = (uint64_t)dims.dim * dims.dim;
+    double *S = malloc(matrix * sizeof *S);
     struct seam_error err;
 
     cr_assert_eq(seam_runtime_commit(rt, s->row, s->n_accept, &err), 0, "%s",
@@ -311,15 +318,19 @@ static void state_compare(struct watch *w, struct rig_seq *s, const char *fmt,
     s->n_accept = 0;
     for (uint32_t l = 0; l < rt->needs[SEAM_ROLE_LINEAR].n_layers; l++) {
         uint32_t layer = rt->layers[SEAM_ROLE_LINEAR][l];
-        const float *got =
-            seam_runtime_state(rt, SEAM_ROLE_LINEAR, l, s->row, &bytes);
         const float *ref = watch_ref(fmt, layer);
+        void *row = seam_runtime_state(rt, SEAM_ROLE_LINEAR, l, s->row, &bytes);
+        struct kda_state got;
 
-        for (uint64_t i = 0; i < matrix; i++) {
-            double e = fabs((double)got[i] - (double)ref[i]);
+        cr_assert_eq(kda_state_layout(&dims, row, &got), bytes);
+        for (uint32_t h = 0; h < dims.heads; h++) {
+            kda_state_read(&dims, &got, h, (uint32_t)*got.n, S);
+            for (uint64_t i = 0; i < matrix; i++) {
+                double e = fabs(S[i] - (double)ref[h * matrix + i]);
 
-            if (!(e <= w->worst[W_KDA]))
-                w->worst[W_KDA] = e;
+                if (!(e <= w->worst[W_KDA]))
+                    w->worst[W_KDA] = e;
+            }
         }
         if (!conv)
             continue;
@@ -328,13 +339,14 @@ static void state_compare(struct watch *w, struct rig_seq *s, const char *fmt,
         ref = watch_ref("prefill150.layers.%u.conv_state", layer);
         for (uint64_t ch = 0; ch < channels; ch++)
             for (uint32_t j = 0; j < 3; j++) {
-                double e = fabs((double)got[matrix + j * channels + ch] -
+                double e = fabs((double)got.window[j * channels + ch] -
                                 (double)ref[ch * 4 + 1 + j]);
 
                 if (!(e <= w->worst[W_CONV]))
                     w->worst[W_CONV] = e;
             }
     }
+    free(S);
 }
 
 /* ---- Runs ---------------------------------------------------------------- */

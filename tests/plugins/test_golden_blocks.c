@@ -10,8 +10,17 @@
 
 #include "core/base/file.h"
 #include "core/checkpoint/checkpoint.h"
+#include "plugins/common/kda_state.h"
 
-enum { N = 150, D = 128, S = 4, EXPERTS = 16, TOP_K = 4, WIDTH = 35 };
+enum {
+    N = 150,
+    D = 128,
+    S = 4,
+    EXPERTS = 16,
+    TOP_K = 4,
+    WIDTH = 35,
+    DRAFT = 3
+};
 
 struct golden {
     struct seam_checkpoint *c;
@@ -91,7 +100,7 @@ static struct tb *golden_block(struct golden *g, const char *plugin,
         .d = D,
         .max_tokens = 160,
         .max_context = 256,
-        .max_draft = 3,
+        .max_draft = DRAFT,
     };
     struct seam_error err = { 0 };
     struct tb *b;
@@ -116,7 +125,12 @@ static void check_kda(const char *plugin)
         float *state = golden_get(&g, layer[i], "kda_state");
         float *conv = golden_get(&g, layer[i], "conv_state"); /* [384][4] */
         float *y = malloc(N * D * sizeof *y);
-        const float *copy;
+        struct kda_dims dims = { .heads = 4,
+                                 .dim = 32,
+                                 .n_conv = 4,
+                                 .max_draft = DRAFT,
+                                 .chunk = kda_chunk(-5) };
+        struct kda_state at;
         struct tb_seq s, *one = &s;
 
         tb_seq_new(b, &s, 1);
@@ -124,14 +138,22 @@ static void check_kda(const char *plugin)
         cr_expect_lt(worst(y, want, N * D), 2e-5, "%s layer %u: %g", plugin,
                      layer[i], worst(y, want, N * D));
         cr_assert_eq(tb_commit(b, &one, 1), 0);
-        copy = tb_state(b, 0, 1, 0);
-        cr_expect_lt(worst(copy, state, 4 * 32 * 32), 2e-5);
-        copy += 4 * 32 * 32;
+        cr_assert_eq(kda_state_layout(&dims, tb_state(b, 0, 1, 0), &at),
+                     b->needs.state_bytes);
+        for (uint32_t h = 0; h < 4; h++) {
+            double matrix[32 * 32];
+            float got[32 * 32];
+
+            kda_state_read(&dims, &at, h, (uint32_t)*at.n, matrix);
+            for (uint32_t c = 0; c < 32 * 32; c++)
+                got[c] = (float)matrix[c];
+            cr_expect_lt(worst(got, state + h * 32 * 32, 32 * 32), 2e-5);
+        }
         for (uint32_t ch = 0; ch < 384; ch++)
             for (uint32_t j = 0; j < 3; j++)
-                cr_expect_float_eq(copy[j * 384 + ch], conv[ch * 4 + 1 + j],
-                                   2e-5, "%s layer %u channel %u", plugin,
-                                   layer[i], ch);
+                cr_expect_float_eq(
+                    at.window[j * 384 + ch], conv[ch * 4 + 1 + j], 2e-5,
+                    "%s layer %u channel %u", plugin, layer[i], ch);
         tb_free(b);
         free(in), free(want), free(state), free(conv), free(y);
     }

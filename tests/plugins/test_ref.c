@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/common/kda_state.h"
+
 Test(testhost, reads_configuration_by_path)
 {
     struct th *h = th_new("{\"a\": {\"b\": [1, {\"c\": 7}]}}", NULL);
@@ -114,7 +116,12 @@ static void strong_decay(const double *g, const double *start, uint32_t n,
     float *x = world_input(&w, 5, n), *y = calloc(n * 32, sizeof *y);
     struct tb_seq s, *one = &s;
     struct tb *b;
-    float *state;
+    struct kda_dims dims = {
+        .heads = 1, .dim = 16, .n_conv = 4, .chunk = kda_chunk(-5)
+    };
+    struct kda_state state;
+    double left[256];
+    float got[256];
 
     for (uint32_t i = 0; i < 16; i++) {
         double share = g[i] / -5;
@@ -130,9 +137,10 @@ static void strong_decay(const double *g, const double *start, uint32_t n,
     th_values(c.h, "@layer.0.self_attn.v_conv1d.weight", TH_F32, 16, 4, conv);
     cr_assert_eq(tb_new(&b, c.h, &o, &err), SEAM_OK, "%s", err.text);
     tb_seq_new(b, &s, 0);
-    state = tb_state(b, 0, 0, 0);
+    cr_assert_eq(kda_state_layout(&dims, tb_state(b, 0, 0, 0), &state),
+                 b->needs.state_bytes);
     for (uint32_t i = 0; start && i < 256; i++)
-        S[i] = state[i] = (float)start[i];
+        S[i] = state.S[i] = (float)start[i];
     oracle_kda_from(&w, c.h, 0, x, n, S, want);
     for (uint32_t k = 0, t = 0; k < chunks; k++) {
         uint32_t end = n * (k + 1) / chunks;
@@ -145,8 +153,11 @@ static void strong_decay(const double *g, const double *start, uint32_t n,
     cr_assert_eq(tb_commit(b, &one, 1), SEAM_OK);
     cr_expect_lt(th_error(y, want, n * 32), 1e-5, "g %g, %u tokens: %g", g[0],
                  n, th_error(y, want, n * 32));
-    cr_expect_lt(th_error(state, S, 256), 1e-5, "g %g, %u tokens: state %g",
-                 g[0], n, th_error(state, S, 256));
+    kda_state_read(&dims, &state, 0, (uint32_t)*state.n, left);
+    for (uint32_t i = 0; i < 256; i++)
+        got[i] = (float)left[i];
+    cr_expect_lt(th_error(got, S, 256), 1e-5, "g %g, %u tokens: state %g", g[0],
+                 n, th_error(got, S, 256));
     tb_free(b);
     free(x), free(y), free(want);
     th_free(c.h);

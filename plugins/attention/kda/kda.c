@@ -1,28 +1,24 @@
 /* kda - Kimi delta attention, docs/spec/glm5_next.md section 3, for the host's
  * processors in F32.
  *
- * Prompts go through the same recurrence as single tokens, so that a result
- * depends neither on how a prompt is cut nor on what else is in the step.  A
- * task is one head of one sequence: it convolves the head's inputs in place,
- * then walks the tokens for a few value columns at a time, which keeps that
- * piece of the state in the first-level cache.
- *
- * Rollback is by copies of the state, laid out as layout.h says. */
+ * The delta rule is computed in chunks (section 3.6) whose tokens are added one
+ * by one: a token needs the matrix as it was at the beginning of its chunk and
+ * the entries of the tokens since then, which the state keeps (kda_state.h).
+ * Prompts and single tokens thus do the same sums in the same order, and a
+ * result depends neither on how a prompt is cut nor on what else is in the
+ * step.  A task is one head of one sequence. */
 #include <seam/plugin.h>
 
 #include <math.h>
 #include <string.h>
 
+#include "kda_state.h"
 #include "kern.h"
-#include "layout.h"
 
 static const struct seam_host *host;
 
 enum { MAX_CONV = 16, MAX_DIM = KERN_KEYS };
-enum {
-    PACK = 64,      /* floats between rows of packed columns                  */
-    FEW_TOKENS = 16 /* tokens of one call of delta                            */
-};
+_Static_assert(KDA_CHUNK <= KERN_CHUNK, "a chunk is one call");
 enum { Q = 0, K = 1, V = 2 }; /* channels of the convolution, in this order  */
 
 struct layer {
@@ -39,12 +35,13 @@ struct layer {
 
 struct kda {
     const struct kern *k;
-    uint32_t n_layers, max_tokens, copies;
+    uint32_t n_layers, max_tokens;
     uint32_t d, heads, dim, n_conv; /* dim: of a head, for keys and values    */
+    struct kda_dims dims;           /* the same, for kda_state.h              */
     float lower_bound, eps;
     struct layer *layer;
     char *scratch; /* [n_workers] of KERN_SCRATCH bytes      */
-    float *pack;   /* [n_workers][dim][PACK] columns of a head's state        */
+    float *ahead;  /* [n_workers][dim][dim] a matrix that may be forgotten    */
     struct seam_grant g;
 };
 
@@ -81,36 +78,21 @@ static uint64_t work_layout(const struct kda *m, void *ws, struct work *s)
 
 /* ---- State --------------------------------------------------------------- */
 
-static uint64_t matrix_floats(const struct kda *m)
+static struct kda_state state_of(const struct kda *m, uint32_t layer,
+                                 int32_t row)
 {
-    return (uint64_t)m->heads * m->dim * m->dim;
+    struct kda_state s;
+
+    kda_state_layout(
+        &m->dims, (char *)m->g.state[layer] + (uint64_t)row * m->g.state_stride,
+        &s);
+    return s;
 }
 
-static uint64_t state_bytes(const struct kda *m)
+/* True when all of a step's n tokens stand. */
+static bool lasting(const struct kda *m, uint32_t n)
 {
-    uint64_t window = (uint64_t)(m->n_conv - 1) * 3 * m->heads * m->dim;
-
-    return (matrix_floats(m) + window) * sizeof(float);
-}
-
-static float *copy_of(const struct kda *m, uint32_t layer, int32_t row,
-                      uint32_t k)
-{
-    uint64_t i = (uint64_t)row * m->copies + k;
-
-    return (float *)((char *)m->g.state[layer] + i * m->g.state_stride);
-}
-
-/* The copy that holds the state after acc tokens of the previous step. */
-static uint32_t copy_at(const struct kda *m, int32_t acc)
-{
-    return acc == 0 || (uint32_t)acc > m->copies ? 0 : (uint32_t)acc - 1;
-}
-
-/* The copy that token j of n leaves its state in. */
-static uint32_t copy_to(const struct kda *m, uint32_t j, uint32_t n)
-{
-    return n > m->copies ? 0 : j;
+    return n > 1 + m->dims.max_draft;
 }
 
 /* ---- One head of one sequence -------------------------------------------- */
@@ -119,9 +101,9 @@ struct head {
     const struct work *s;
     uint32_t h, n;      /* which head, how many tokens                    */
     const int32_t *tok; /* [n] their rows                                 */
-    int32_t row;        /* of the state                                   */
-    uint32_t from;      /* copy the step starts from                      */
-    uint64_t w;         /* heads * dim                                    */
+    struct kda_state state;
+    int32_t n_accept;
+    uint64_t w; /* heads * dim                                            */
 };
 
 static float *input(const struct head *p, uint32_t part, uint32_t j)
@@ -131,30 +113,29 @@ static float *input(const struct head *p, uint32_t part, uint32_t j)
 }
 
 /* Copy this head's window of the step's start to hist [past][3][dim], and leave
- * in every copy the window after its token. */
+ * in the state the one after the step, or after each of its tokens. */
 static void move_window(const struct head *p, float *hist)
 {
     const struct kda *m = p->s->m;
     uint32_t past = m->n_conv - 1, dim = m->dim;
-    uint64_t at = matrix_floats(m) + (uint64_t)p->h * dim;
-    const float *old = copy_of(m, p->s->layer, p->row, p->from) + at;
+    uint32_t first = lasting(m, p->n) ? p->n : 1; /* input of row 0           */
+    uint32_t rows = past + p->n - first;
+    float *window = p->state.window + (uint64_t)p->h * dim;
+    const float *old =
+        window + (past ? kda_window_at(&m->dims, p->n_accept) : 0) * 3 * p->w;
 
     for (uint32_t i = 0; i < past; i++)
         for (uint32_t c = Q; c <= V; c++)
             memcpy(hist + (i * 3 + c) * dim, old + (i * 3 + c) * p->w,
                    dim * sizeof *hist);
-    for (uint32_t j = p->n > m->copies ? p->n - 1 : 0; j < p->n; j++) {
-        float *to = copy_of(m, p->s->layer, p->row, copy_to(m, j, p->n)) + at;
+    for (uint32_t i = 0; past && i < rows; i++) {
+        int64_t src = (int64_t)first + i - past; /* token, or history */
 
-        for (uint32_t i = 0; i < past; i++) {
-            int64_t src = (int64_t)j + 1 + i - past; /* token, or history */
-
-            for (uint32_t c = Q; c <= V; c++)
-                memcpy(to + (i * 3 + c) * p->w,
-                       src >= 0 ? input(p, c, (uint32_t)src)
-                                : hist + ((src + past) * 3 + c) * dim,
-                       dim * sizeof *to);
-        }
+        for (uint32_t c = Q; c <= V; c++)
+            memcpy(window + (i * 3 + c) * p->w,
+                   src >= 0 ? input(p, c, (uint32_t)src)
+                            : hist + ((src + past) * 3 + c) * dim,
+                   dim * sizeof *window);
     }
 }
 
@@ -185,62 +166,116 @@ static void unit(const struct kern *k, float *v, uint32_t n, float scale)
     k->scale(v, scale / sqrtf(k->sum_squares(v, n) + 1e-6f), NULL, 0, n, v);
 }
 
-/* 3.4 for the value columns [e, e + nv); where values were, outputs are.  Of
- * many tokens only the last leaves its state: these walk a copy of the columns,
- * packed because the rows of a head lie a power of two apart and would displace
- * each other in the cache. */
-static void delta_columns(const struct head *p, uint32_t worker, uint32_t e,
-                          uint32_t nv)
+/* Entry j of one of the head's logs. */
+static float *entry(const struct head *p, float *log, uint32_t j)
+{
+    return kda_entry(&p->s->m->dims, log, p->h, j);
+}
+
+/* Fold the chunk of the log that begins with entry j; D is its last decay. */
+static void fold(const struct head *p, uint32_t j, const float *D,
+                 const float *S, float *T)
+{
+    const struct kda *m = p->s->m;
+    const float *key = entry(p, p->state.key, j);
+    const float *delta = entry(p, p->state.delta, j);
+
+    for (uint32_t e = 0; e < m->dim; e += KDA_COLUMNS)
+        m->k->fold(S + kda_columns_at(m->dim, e), m->dim,
+                   kda_columns(m->dim, e), D, key, delta + e, m->dim,
+                   m->dims.chunk, T + kda_columns_at(m->dim, e));
+}
+
+/* Tokens [j, j + n) of the step, all of one chunk that begins with entry `from`
+ * of the log and has i entries before them.  D [dim] is the decay so far. */
+static void chunk(const struct head *p, const float *S, uint32_t from,
+                  uint32_t i, uint32_t j, uint32_t n, float *D)
 {
     const struct work *s = p->s;
     const struct kda *m = s->m;
-    uint32_t dim = m->dim, layer = s->layer;
-    uint64_t at = (uint64_t)p->h * dim, S0 = at * dim + e;
-    bool packed = p->n > m->copies && p->n > FEW_TOKENS;
-    float *pack = m->pack + (uint64_t)worker * dim * PACK;
-    const float *S = copy_of(m, layer, p->row, p->from) + S0;
-    float *end = copy_of(m, layer, p->row, copy_to(m, p->n - 1, p->n)) + S0;
-    struct kern_delta t[FEW_TOKENS];
+    uint32_t dim = m->dim;
+    float *key = entry(p, p->state.key, from);
+    float *delta = entry(p, p->state.delta, from);
+    const float *x[2 * KDA_CHUNK];
+    const void *keys[KDA_CHUNK];
+    float dot[2 * KDA_CHUNK][KDA_CHUNK], *y[2 * KDA_CHUNK];
+    struct kern_delta t[KDA_CHUNK];
 
-    if (packed) {
-        for (uint32_t d = 0; d < dim; d++)
-            memcpy(pack + d * PACK, S + (uint64_t)d * dim, nv * sizeof *pack);
-        S = pack;
+    for (uint32_t c = 0; c < i + n; c++)
+        keys[c] = key + (uint64_t)c * dim;
+    for (uint32_t c = 0; c < n; c++) {
+        float *q = input(p, Q, j + c), *k = input(p, K, j + c);
+        uint64_t row = (uint64_t)p->tok[j + c];
+
+        if (!(i + c))
+            for (uint32_t d = 0; d < dim; d++)
+                D[d] = 1;
+        m->k->anchor(s->f + row * p->w + (uint64_t)p->h * dim, dim, D, q, k,
+                     key + (uint64_t)(i + c) * dim);
+        memcpy(kda_decay(&m->dims, &p->state, p->h, from + i + c), D,
+               dim * sizeof *D);
+        x[2 * c] = k;
+        x[2 * c + 1] = q;
+        y[2 * c] = dot[2 * c];
+        y[2 * c + 1] = dot[2 * c + 1];
+        t[c] = (struct kern_delta){ .q = q,
+                                    .k = k,
+                                    .a = dot[2 * c],
+                                    .b = dot[2 * c + 1],
+                                    .v = input(p, V, j + c),
+                                    .beta = s->b[row * m->heads + p->h] };
     }
-    for (uint32_t j0 = 0; j0 < p->n; j0 += FEW_TOKENS) {
-        uint32_t n = p->n - j0 < FEW_TOKENS ? p->n - j0 : FEW_TOKENS;
+    m->k->dot_rows(SEAM_F32, keys, i + n, dim, x, 2 * n, y);
+    for (uint32_t e = 0; e < dim; e += KDA_COLUMNS) {
+        m->k->delta(S + kda_columns_at(dim, e), dim, kda_columns(dim, e), t, i,
+                    n, delta + e, dim);
+        for (uint32_t c = 0; c < n; c++)
+            t[c].v += KDA_COLUMNS;
+    }
+}
 
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t j = j0 + i;
+/* 3.6; where values were, outputs are.  A chunk that ends within a step whose
+ * tokens may be forgotten is folded beside the state. */
+static void delta_rule(const struct head *p, uint32_t worker)
+{
+    const struct kda *m = p->s->m;
+    uint64_t matrix = (uint64_t)m->dim * m->dim;
+    uint32_t C = m->dims.chunk, from = 0, i, n;
+    uint32_t have = (uint32_t)(*p->state.n + p->n_accept);
+    float *S = p->state.S + p->h * matrix, *T = m->ahead + worker * matrix;
+    float D[KERN_KEYS];
 
-            t[i] = (struct kern_delta){
-                .q = input(p, Q, j),
-                .k = input(p, K, j),
-                .g = s->f + p->tok[j] * p->w + at,
-                .v = input(p, V, j) + e,
-                .T = packed
-                         ? pack
-                         : copy_of(m, layer, p->row, copy_to(m, j, p->n)) + S0,
-                .beta = s->b[(uint64_t)p->tok[j] * m->heads + p->h],
-            };
+    T = lasting(m, p->n) ? S : T;
+    for (; have >= C; have -= C) {
+        fold(p, 0, kda_decay(&m->dims, &p->state, p->h, C - 1), S, S);
+        kda_state_drop(&m->dims, &p->state, p->h, have);
+    }
+    if (have)
+        memcpy(D, kda_decay(&m->dims, &p->state, p->h, have - 1),
+               m->dim * sizeof *D);
+    i = have;
+    for (uint32_t j = 0; j < p->n; j += n, i += n) {
+        if (i == C) {
+            fold(p, from, D, S, T);
+            S = T;
+            from += lasting(m, p->n) ? 0 : C;
+            i = 0;
         }
-        m->k->delta(S, t, n, packed ? PACK : dim, dim, nv);
-        S = t[n - 1].T;
+        n = p->n - j < C - i ? p->n - j : C - i;
+        chunk(p, S, from, i, j, n, D);
     }
-    for (uint32_t d = 0; packed && d < dim; d++)
-        memcpy(end + (uint64_t)d * dim, pack + d * PACK, nv * sizeof *pack);
 }
 
 static void head_task(void *arg, uint32_t i, uint32_t worker)
 {
     const struct work *s = arg;
     const struct kda *m = s->m;
-    uint32_t seq = i / m->heads, dim = m->dim, block = 4 * m->k->lanes;
+    uint32_t seq = i / m->heads, dim = m->dim;
     struct head p = {
         .s = s,
         .h = i % m->heads,
         .tok = s->live + s->step->q_start[seq],
-        .row = s->step->state_row[seq],
+        .n_accept = s->step->n_accept[seq],
         .w = (uint64_t)m->heads * dim,
     };
     uint64_t at = (uint64_t)p.h * dim;
@@ -252,7 +287,7 @@ static void head_task(void *arg, uint32_t i, uint32_t worker)
         p.n++;
     if (!p.n)
         return;
-    p.from = copy_at(m, s->step->n_accept[seq]);
+    p.state = state_of(m, s->layer, s->step->state_row[seq]);
     move_window(&p, hist);
     convolve(&p, hist);
     for (uint32_t j = 0; j < p.n; j++) {
@@ -264,8 +299,7 @@ static void head_task(void *arg, uint32_t i, uint32_t worker)
                     s->l->A[p.h], m->lower_bound, dim);
         *beta = 1 / (1 + expf(-*beta));
     }
-    for (uint32_t e = 0; e < dim; e += block)
-        delta_columns(&p, worker, e, dim - e < block ? dim - e : block);
+    delta_rule(&p, worker);
     for (uint32_t j = 0; j < p.n; j++) {
         float *o = input(&p, V, j), sum = m->k->sum_squares(o, dim);
 
@@ -274,11 +308,37 @@ static void head_task(void *arg, uint32_t i, uint32_t worker)
     }
 }
 
+/* Count what is in the logs of the step's sequences now. */
+static void count_entries(const struct work *s)
+{
+    const struct seam_step *step = s->step;
+    int32_t C = (int32_t)s->m->dims.chunk;
+
+    for (uint32_t i = 0; i < step->n_seqs; i++) {
+        const int32_t *tok = s->live + step->q_start[i];
+        uint32_t all = (uint32_t)(step->q_start[i + 1] - step->q_start[i]);
+        uint32_t n = 0;
+        struct kda_state state;
+
+        while (n < all && tok[n] >= 0)
+            n++;
+        if (!n)
+            continue;
+        state = state_of(s->m, s->layer, step->state_row[i]);
+        *state.n = (*state.n + step->n_accept[i]) % C;
+        if (lasting(s->m, n)) /* all but its last chunk is folded */
+            *state.n -= (*state.n + (int32_t)n - 1) / C * C;
+    }
+}
+
 /* ---- The block ----------------------------------------------------------- */
 
 static int step_check(const struct kda *m, const struct seam_exec *e,
-                      const struct seam_step *s)
+                      const struct seam_step *s, uint32_t layer)
 {
+    struct kda_state state;
+    int64_t n;
+
     for (uint32_t i = 0; i < s->n_seqs; i++) {
         if (s->q_start[i] < 0 || s->q_start[i + 1] < s->q_start[i] ||
             (uint32_t)s->q_start[i + 1] > s->n_tokens)
@@ -291,6 +351,15 @@ static int step_check(const struct kda *m, const struct seam_exec *e,
                              "%d",
                              i, s->state_row[i], m->g.n_state_rows,
                              s->n_accept[i]);
+        if (s->state_row[i] < 0)
+            continue;
+        state = state_of(m, layer, s->state_row[i]);
+        n = (int64_t)*state.n + s->n_accept[i];
+        if (n < 0 || n > kda_log_rows(&m->dims))
+            return plug_fail(e->err, SEAM_EINVAL,
+                             "kda: sequence %u: n_accept %d does not fit what "
+                             "its last step left in row %d",
+                             i, s->n_accept[i], s->state_row[i]);
     }
     return SEAM_OK;
 }
@@ -350,7 +419,7 @@ static int kda_forward(void *self, const struct seam_exec *e,
     if (work_layout(m, e->ws, &s) > e->ws_bytes)
         return plug_fail(e->err, SEAM_EINVAL, "kda: ws is %llu bytes",
                          (unsigned long long)e->ws_bytes);
-    rc = step_check(m, e, step);
+    rc = step_check(m, e, step, b->layer);
     if (rc)
         return rc;
     s.m = m;
@@ -384,6 +453,7 @@ static int kda_forward(void *self, const struct seam_exec *e,
     kern_run(m->k, host, job, 2, m->scratch);
     if (step->n_seqs)
         host->parallel_for(host->ctx, step->n_seqs * m->heads, head_task, &s);
+    count_entries(&s);
     job[0] = (struct kern_job){
         .w = &s.l->o,
         .x = s.u + 2 * w,
@@ -405,15 +475,14 @@ struct commit {
 static void commit_task(void *arg, uint32_t t, uint32_t worker)
 {
     const struct commit *c = arg;
-    uint32_t i = t / c->m->n_layers, l = t % c->m->n_layers, k;
+    uint32_t i = t / c->m->n_layers, l = t % c->m->n_layers;
+    struct kda_state state;
 
     (void)worker;
     if (c->row[i] < 0)
         return;
-    k = copy_at(c->m, c->n_accept[i]);
-    if (k)
-        memcpy(copy_of(c->m, l, c->row[i], 0), copy_of(c->m, l, c->row[i], k),
-               state_bytes(c->m));
+    state = state_of(c->m, l, c->row[i]);
+    kda_state_commit(&c->m->dims, &state, c->n_accept[i]);
 }
 
 static int kda_commit(void *self, const struct seam_exec *e, uint32_t n,
@@ -423,7 +492,7 @@ static int kda_commit(void *self, const struct seam_exec *e, uint32_t n,
     struct commit c = { m, row, n_accept };
 
     (void)e;
-    if (n && m->n_layers && m->copies > 1)
+    if (n && m->n_layers)
         host->parallel_for(host->ctx, n * m->n_layers, commit_task, &c);
     return SEAM_OK;
 }
@@ -464,6 +533,12 @@ static int read_config(struct kda *m, const struct seam_create *c,
                             "linear_lower_bound", &lower_bound, err);
     if (!rc)
         rc = plug_model_f64(host, mc, "rms_norm_eps", NULL, &eps, err);
+    m->dims.chunk = kda_chunk(lower_bound);
+    if (!rc && !m->dims.chunk)
+        rc = plug_fail(err, SEAM_ENOTSUP,
+                       "kda: linear_attn_config.gate_lower_bound is %g, "
+                       "expected at least -%d",
+                       lower_bound, KDA_DEPTH);
     m->lower_bound = (float)lower_bound;
     m->eps = (float)eps;
     return rc;
@@ -550,7 +625,7 @@ static void kda_destroy(void *self)
     }
     plug_free(host, m->layer);
     plug_free(host, m->scratch);
-    plug_free(host, m->pack);
+    plug_free(host, m->ahead);
     plug_free(host, m);
 }
 
@@ -567,14 +642,18 @@ static int kda_create(const struct seam_create *c, void **self,
     if (!m)
         goto no_memory;
     m->max_tokens = c->limits->max_tokens;
-    m->copies = 1 + c->limits->max_draft;
     rc = read_config(m, c, err);
     if (rc)
         goto out;
+    m->dims.heads = m->heads;
+    m->dims.dim = m->dim;
+    m->dims.n_conv = m->n_conv;
+    m->dims.max_draft = c->limits->max_draft;
     m->layer = plug_zalloc(host, c->n_layers, sizeof *m->layer);
     m->scratch = plug_zalloc(host, host->n_workers, KERN_SCRATCH);
-    m->pack = plug_zalloc(host, (uint64_t)host->n_workers * m->dim, PACK * 4);
-    if (!m->layer || !m->scratch || !m->pack)
+    m->ahead = plug_zalloc(host, (uint64_t)host->n_workers * m->dim * m->dim,
+                           sizeof *m->ahead);
+    if (!m->layer || !m->scratch || !m->ahead)
         goto no_memory;
     m->n_layers = c->n_layers;
     for (uint32_t i = 0; i < c->n_layers; i++) {
@@ -595,6 +674,7 @@ out:
 static int kda_needs(void *self, struct seam_needs *n, struct seam_error *err)
 {
     struct kda *m = self;
+    struct kda_state state;
     struct work s;
 
     (void)err;
@@ -602,8 +682,8 @@ static int kda_needs(void *self, struct seam_needs *n, struct seam_error *err)
     n->flags = SEAM_NEEDS_ROW_INVARIANT;
     n->ws_bytes = work_layout(m, NULL, &s);
     n->layout_id = SEAM_LAYOUT_KDA;
-    n->state_bytes = state_bytes(m);
-    n->state_copies = m->copies;
+    n->state_bytes = kda_state_layout(&m->dims, NULL, &state);
+    n->state_copies = 1;
     return SEAM_OK;
 }
 

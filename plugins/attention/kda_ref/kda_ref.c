@@ -1,20 +1,15 @@
 /* kda_ref - Kimi delta attention by its recurrence, docs/spec/glm5_next.md
  * section 3: the reference that faster plugins are measured by.
  *
- * Arithmetic is in double; input, output and state are F32, and the state is
- * rounded after every token, so that the result does not depend on how a prompt
- * is cut into steps.
- *
- * Rollback is by copies: after a step of w <= 1 + max_draft tokens copy j of
- * the row holds the state after its token j; a longer step, which cannot be
- * rolled back, leaves its last state in copy 0.  The bytes of a copy are
- * SEAM_LAYOUT_KDA in layout.h. */
+ * Arithmetic is in double; input, output and state are F32.  Each token is
+ * computed from the state as it is kept, kda_state.h, so that the result does
+ * not depend on how a prompt is cut into steps, and appended to its log. */
 #include <seam/plugin.h>
 
 #include <math.h>
 #include <string.h>
 
-#include "layout.h"
+#include "kda_state.h"
 #include "plugin_util.h"
 
 static const struct seam_host *host;
@@ -34,8 +29,9 @@ struct layer {
 };
 
 struct kda {
-    uint32_t n_layers, max_tokens, copies;
+    uint32_t n_layers, max_tokens;
     uint32_t d, heads, dim, n_conv; /* dim: of a head, for keys and values   */
+    struct kda_dims dims;           /* the same, for kda_state.h             */
     double lower_bound, eps;
     struct layer *layer;
     struct seam_grant g;
@@ -53,6 +49,7 @@ struct scratch {
     double *row;        /* [max(d, D)] a weight row                          */
     double *c;          /* [3 D]       convolved values of one token         */
     double *decay, *dl; /* [dim]       of one head                           */
+    double *S;          /* [dim][dim]  the same                              */
 };
 
 static uint64_t scratch_layout(const struct kda *m, void *ws, struct scratch *s)
@@ -72,38 +69,37 @@ static uint64_t scratch_layout(const struct kda *m, void *ws, struct scratch *s)
     s->c = plug_take(&a, 3 * w, sizeof *s->c);
     s->decay = plug_take(&a, m->dim, sizeof *s->decay);
     s->dl = plug_take(&a, m->dim, sizeof *s->dl);
+    s->S = plug_take(&a, (uint64_t)m->dim * m->dim, sizeof *s->S);
     return a.used;
 }
 
 /* ---- State --------------------------------------------------------------- */
 
-static uint64_t matrix_floats(const struct kda *m)
+static struct kda_state state_of(const struct kda *m, uint32_t layer,
+                                 int32_t row)
 {
-    return (uint64_t)m->heads * m->dim * m->dim;
+    struct kda_state s;
+
+    kda_state_layout(
+        &m->dims, (char *)m->g.state[layer] + (uint64_t)row * m->g.state_stride,
+        &s);
+    return s;
 }
 
-static uint64_t window_floats(const struct kda *m)
+/* Fold the first chunk of a log of n entries into the matrices. */
+static void fold(const struct kda *m, const struct kda_state *state, uint32_t n,
+                 double *S)
 {
-    return (uint64_t)(m->n_conv - 1) * 3 * m->heads * m->dim;
-}
+    uint32_t dim = m->dim;
 
-static uint64_t state_bytes(const struct kda *m)
-{
-    return (matrix_floats(m) + window_floats(m)) * sizeof(float);
-}
-
-static float *copy_of(const struct kda *m, uint32_t layer, int32_t row,
-                      uint32_t k)
-{
-    uint64_t i = (uint64_t)row * m->copies + k;
-
-    return (float *)((char *)m->g.state[layer] + i * m->g.state_stride);
-}
-
-/* The copy that holds the state after acc tokens of the previous step. */
-static uint32_t copy_at(const struct kda *m, int32_t acc)
-{
-    return acc == 0 || (uint32_t)acc > m->copies ? 0 : (uint32_t)acc - 1;
+    for (uint32_t h = 0; h < m->heads; h++) {
+        kda_state_read(&m->dims, state, h, m->dims.chunk, S);
+        for (uint32_t d = 0; d < dim; d++)
+            for (uint32_t e = 0; e < dim; e++)
+                state->S[(uint64_t)h * dim * dim + kda_at(dim, d, e)] =
+                    (float)S[d * dim + e];
+        kda_state_drop(&m->dims, state, h, n);
+    }
 }
 
 /* ---- The formulas -------------------------------------------------------- */
@@ -113,10 +109,9 @@ static double sigmoid(double v)
     return 1 / (1 + exp(-v));
 }
 
-/* 3.2: c = silu(conv) of the window and the token's inputs u, which then enter
- * the window. */
-static void convolve(const struct kda *m, const struct layer *l, float *window,
-                     const double *u, double *c)
+/* 3.2: c = silu(conv) of the window and the token's inputs u. */
+static void convolve(const struct kda *m, const struct layer *l,
+                     const float *window, const double *u, double *c)
 {
     uint64_t n = (uint64_t)3 * m->heads * m->dim;
     uint32_t past = m->n_conv - 1;
@@ -129,10 +124,21 @@ static void convolve(const struct kda *m, const struct layer *l, float *window,
             sum += w[j] * window[j * n + ch];
         c[ch] = sum * sigmoid(sum);
     }
-    if (past)
+}
+
+/* The inputs u enter a window [conv - 1] whose j tokens before stay. */
+static void enter(const struct kda *m, float *window, uint32_t j,
+                  const double *u)
+{
+    uint64_t n = (uint64_t)3 * m->heads * m->dim;
+    uint32_t past = m->n_conv - 1;
+
+    if (!past)
+        return;
+    if (!j)
         memmove(window, window + n, (past - 1) * n * sizeof *window);
-    for (uint64_t ch = 0; past && ch < n; ch++)
-        window[(past - 1) * n + ch] = (float)u[ch];
+    for (uint64_t ch = 0; ch < n; ch++)
+        window[(past - 1 + j) * n + ch] = (float)u[ch];
 }
 
 /* 3.3: v / sqrt(sum v^2 + 1e-6) * scale. */
@@ -145,7 +151,7 @@ static void unit(double *v, uint32_t n, double scale)
 }
 
 /* 3.4 for one head and token: S [dim key][dim value]. */
-static void recur(uint32_t dim, float *S, const double *q, const double *k,
+static void recur(uint32_t dim, double *S, const double *q, const double *k,
                   const double *v, const double *decay, double beta, double *dl,
                   double *o)
 {
@@ -158,10 +164,8 @@ static void recur(uint32_t dim, float *S, const double *q, const double *k,
         dl[e] = beta * (v[e] - dl[e]);
     for (uint32_t d = 0; d < dim; d++)
         for (uint32_t e = 0; e < dim; e++) {
-            double s = decay[d] * S[d * dim + e] + k[d] * dl[e];
-
-            o[e] += s * q[d];
-            S[d * dim + e] = (float)s;
+            S[d * dim + e] = decay[d] * S[d * dim + e] + k[d] * dl[e];
+            o[e] += S[d * dim + e] * q[d];
         }
 }
 
@@ -176,14 +180,34 @@ static void gate(const struct kda *m, const struct layer *l, double *o,
         o[e] *= scale * l->o_norm[e] * sigmoid(go[e]);
 }
 
-/* Token t of the step: from the state S | window to the next, and s->o[t]. */
-static void token(const struct kda *m, const struct layer *l, float *state,
-                  uint64_t t, struct scratch *s)
+/* What the token did to head h, as entry n of the log. */
+static void append(const struct kda *m, const struct kda_state *state,
+                   uint32_t h, uint32_t n, const double *k, const double *decay,
+                   const double *dl)
+{
+    float *key = kda_entry(&m->dims, state->key, h, n);
+    float *delta = kda_entry(&m->dims, state->delta, h, n);
+    float *all = kda_decay(&m->dims, state, h, n);
+    const float *before =
+        n % m->dims.chunk ? kda_decay(&m->dims, state, h, n - 1) : NULL;
+
+    for (uint32_t d = 0; d < m->dim; d++) {
+        all[d] = (float)((before ? before[d] : 1.0) * decay[d]);
+        key[d] = (float)(k[d] / all[d]);
+        delta[d] = (float)dl[d];
+    }
+}
+
+/* Token t of the step, after the inputs in the window [conv - 1] and with n
+ * entries in the log, to which it appends its own. */
+static void token(const struct kda *m, const struct layer *l,
+                  const struct kda_state *state, const float *window,
+                  uint32_t n, uint64_t t, struct scratch *s)
 {
     uint32_t dim = m->dim;
     uint64_t w = (uint64_t)m->heads * dim;
 
-    convolve(m, l, state + matrix_floats(m), s->u + t * 3 * w, s->c);
+    convolve(m, l, window, s->u + t * 3 * w, s->c);
     for (uint32_t h = 0; h < m->heads; h++) {
         uint64_t at = (uint64_t)h * dim;
         double *q = s->c + Q * w + at, *k = s->c + K * w + at;
@@ -196,41 +220,65 @@ static void token(const struct kda *m, const struct layer *l, float *state,
 
             s->decay[d] = exp(m->lower_bound * sigmoid(l->A[h] * f));
         }
-        recur(dim, state + at * dim, q, k, v, s->decay,
-              sigmoid(s->b[t * m->heads + h]), s->dl, o);
+        kda_state_read(&m->dims, state, h, n, s->S);
+        recur(dim, s->S, q, k, v, s->decay, sigmoid(s->b[t * m->heads + h]),
+              s->dl, o);
+        append(m, state, h, n, k, s->decay, s->dl);
         gate(m, l, o, s->go + t * w + at);
     }
 }
 
 /* ---- The block ----------------------------------------------------------- */
 
-/* One sequence of the step: tokens [t0, t1). */
+/* One sequence of the step: tokens [t0, t1).  One that can be rolled back keeps
+ * all inputs and folds nothing of its own. */
 static void sequence(const struct kda *m, const struct layer *l, uint32_t layer,
                      const struct seam_step *step, uint32_t i,
                      struct scratch *s)
 {
-    int32_t row = step->state_row[i], t0 = step->q_start[i];
-    int32_t t1 = step->q_start[i + 1];
-    uint32_t from = copy_at(m, step->n_accept[i]), width = 0, j = 0;
+    struct kda_state state = state_of(m, layer, step->state_row[i]);
+    int32_t chunk = (int32_t)m->dims.chunk, n = *state.n + step->n_accept[i];
+    uint64_t w = (uint64_t)3 * m->heads * m->dim;
+    uint32_t width = 0, j = 0, at;
+    bool last;
 
-    for (int32_t t = t0; t < t1; t++)
+    for (int32_t t = step->q_start[i]; t < step->q_start[i + 1]; t++)
         width += step->slot[t] >= 0;
-    for (int32_t t = t0; t < t1; t++) {
-        uint32_t to = width > m->copies ? 0 : j++;
-        float *state = copy_of(m, layer, row, to);
+    if (!width)
+        return;
+    last = width > 1 + m->dims.max_draft;
+    for (; n >= chunk; n -= chunk)
+        fold(m, &state, (uint32_t)n, s->S);
+    at = kda_window_at(&m->dims, step->n_accept[i]);
+    if (m->n_conv > 1)
+        memmove(state.window, state.window + at * w,
+                (m->n_conv - 1) * w * sizeof *state.window);
+    *state.n = n;
+    for (int32_t t = step->q_start[i]; t < step->q_start[i + 1]; t++) {
+        const double *u = s->u + (uint64_t)t * w;
+        uint32_t old = last || !j ? 0 : j - 1;
 
         if (step->slot[t] < 0)
             continue;
-        if (from != to)
-            memcpy(state, copy_of(m, layer, row, from), state_bytes(m));
-        token(m, l, state, (uint64_t)t, s);
-        from = to;
+        if (last && n == chunk) {
+            fold(m, &state, (uint32_t)n, s->S);
+            n = 0;
+        }
+        token(m, l, &state, m->n_conv > 1 ? state.window + old * w : NULL,
+              (uint32_t)n++, (uint64_t)t, s);
+        enter(m, state.window, last ? 0 : j, u);
+        j++;
     }
+    if (last)
+        *state.n = n - (int32_t)width;
 }
 
 static int step_check(const struct kda *m, const struct seam_exec *e,
-                      const struct seam_step *s)
+                      const struct seam_step *s, uint32_t layer)
 {
+    struct kda_state state;
+    int64_t n;
+
     for (uint32_t i = 0; i < s->n_seqs; i++) {
         if (s->q_start[i] < 0 || s->q_start[i + 1] < s->q_start[i] ||
             (uint32_t)s->q_start[i + 1] > s->n_tokens)
@@ -244,6 +292,16 @@ static int step_check(const struct kda *m, const struct seam_exec *e,
                              "%d of %u with n_accept %d",
                              i, s->state_row[i], m->g.n_state_rows,
                              s->n_accept[i]);
+        if (s->state_row[i] < 0)
+            continue;
+        state = state_of(m, layer, s->state_row[i]);
+        n = (int64_t)*state.n + s->n_accept[i];
+        if (n < 0 || n > kda_log_rows(&m->dims))
+            return plug_fail(
+                e->err, SEAM_EINVAL,
+                "kda_ref: sequence %u: n_accept %d does not fit what "
+                "its last step left in row %d",
+                i, s->n_accept[i], s->state_row[i]);
     }
     return SEAM_OK;
 }
@@ -269,7 +327,7 @@ static int kda_forward(void *self, const struct seam_exec *e,
     if (scratch_layout(m, e->ws, &s) > e->ws_bytes)
         return plug_fail(e->err, SEAM_EINVAL, "kda_ref: ws is %llu bytes",
                          (unsigned long long)e->ws_bytes);
-    rc = step_check(m, e, step);
+    rc = step_check(m, e, step, b->layer);
     if (rc)
         return rc;
     l = &m->layer[b->layer];
@@ -306,13 +364,12 @@ static int kda_commit(void *self, const struct seam_exec *e, uint32_t n,
     struct kda *m = self;
 
     (void)e;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = copy_at(m, n_accept[i]);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t l = 0; row[i] >= 0 && l < m->n_layers; l++) {
+            struct kda_state state = state_of(m, l, row[i]);
 
-        for (uint32_t l = 0; row[i] >= 0 && k && l < m->n_layers; l++)
-            memcpy(copy_of(m, l, row[i], 0), copy_of(m, l, row[i], k),
-                   state_bytes(m));
-    }
+            kda_state_commit(&m->dims, &state, n_accept[i]);
+        }
     return SEAM_OK;
 }
 
@@ -349,6 +406,12 @@ static int read_config(struct kda *m, const struct seam_create *c,
     if (!rc)
         rc = plug_model_f64(host, mc, "linear_attn_config.gate_lower_bound",
                             "linear_lower_bound", &m->lower_bound, err);
+    m->dims.chunk = kda_chunk(m->lower_bound);
+    if (!rc && !m->dims.chunk)
+        rc = plug_fail(err, SEAM_ENOTSUP,
+                       "kda_ref: linear_attn_config.gate_lower_bound is %g, "
+                       "expected at least -%d",
+                       m->lower_bound, KDA_DEPTH);
     if (!rc)
         rc = plug_model_f64(host, mc, "rms_norm_eps", NULL, &m->eps, err);
     return rc;
@@ -469,10 +532,13 @@ static int kda_create(const struct seam_create *c, void **self,
     if (!m)
         goto no_memory;
     m->max_tokens = c->limits->max_tokens;
-    m->copies = 1 + c->limits->max_draft;
     rc = read_config(m, c, err);
     if (rc)
         goto out;
+    m->dims.heads = m->heads;
+    m->dims.dim = m->dim;
+    m->dims.n_conv = m->n_conv;
+    m->dims.max_draft = c->limits->max_draft;
     m->layer = plug_zalloc(host, c->n_layers, sizeof *m->layer);
     if (!m->layer)
         goto no_memory;
@@ -495,6 +561,7 @@ out:
 static int kda_needs(void *self, struct seam_needs *n, struct seam_error *err)
 {
     struct kda *m = self;
+    struct kda_state state;
     struct scratch s;
 
     (void)err;
@@ -502,8 +569,8 @@ static int kda_needs(void *self, struct seam_needs *n, struct seam_error *err)
     n->flags = SEAM_NEEDS_ROW_INVARIANT;
     n->ws_bytes = scratch_layout(m, NULL, &s);
     n->layout_id = SEAM_LAYOUT_KDA;
-    n->state_bytes = state_bytes(m);
-    n->state_copies = m->copies;
+    n->state_bytes = kda_state_layout(&m->dims, NULL, &state);
+    n->state_copies = 1;
     return SEAM_OK;
 }
 

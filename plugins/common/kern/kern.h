@@ -54,14 +54,18 @@ static inline uint32_t kern_planes(struct kern_form f)
 
 struct kern_fast; /* kern_fast.h */
 
-/* A token of the delta rule.  T may be the S or the T before it. */
+/* A token of the delta rule in chunks, kda_state.h; i is its place in its chunk
+ * and D_i the product of the decays up to it. */
 struct kern_delta {
-    const float *q, *k, *g; /* [nk], nk <= KERN_KEYS                          */
-    float *v;               /* [nv] value, replaced by the output             */
-    float *T;               /* [nk][ld] state after it                        */
+    const float *q, *k; /* [nk] times D_i, nk <= KERN_KEYS                    */
+    const float *a;     /* [i]      sum_d k[d] key_j[d] of the entries before */
+    const float *b;     /* [i + 1]  sum_d q[d] key_j[d], its own as well      */
+    float *v;           /* [nv] value, replaced by the output                 */
     float beta;
 };
 #define KERN_KEYS 512
+/* Entries of a log, and tokens, that one call takes. */
+#define KERN_CHUNK 8
 
 struct kern {
     const char *name;
@@ -128,14 +132,25 @@ struct kern {
                  uint32_t taps, uint32_t n, float *y);
     /* f = exp(lb * sigmoid(a * (f + bias))) */
     void (*decay)(float *f, const float *bias, float a, float lb, uint32_t n);
-    /* n >= 1 tokens of the delta rule, one after the other, for nv value
-     * columns of a head; S is the state before the first, each token leaves
-     * its own in its T, and both are [nk][ld]:
-     *   p[e] = sum_d g[d] k[d] S[d][e];  dl[e] = beta (v[e] - p[e])
-     *   T[d][e] = g[d] S[d][e] + k[d] dl[e];  v[e] = sum_d T[d][e] q[d]
-     * How many tokens come together changes no bit. */
-    void (*delta)(const float *S, const struct kern_delta *t, uint32_t n,
-                  uint64_t ld, uint32_t nk, uint32_t nv);
+    /* The next token of a chunk: D *= g, q *= D, key = k / D, k *= D; n
+     * numbers each. */
+    void (*anchor)(const float *g, uint32_t n, float *D, float *q, float *k,
+                   float *key);
+    /* n tokens of the delta rule, one after the other, for nv value columns of
+     * a head whose matrix at the beginning of the chunk is S [nk][nv]; delta is
+     * the log's [i + n][ld], of which the first i are there:
+     *   x_t = v_t - S^T k_t - sum_{j < i + t} a_t[j] delta_j
+     *   delta_{i + t} = beta_t x_t
+     *   v_t = S^T q_t + sum_{j <= i + t} b_t[j] delta_j
+     * i + n <= KERN_CHUNK.  How many tokens come together changes no bit. */
+    void (*delta)(const float *S, uint32_t nk, uint32_t nv,
+                  const struct kern_delta *t, uint32_t i, uint32_t n,
+                  float *delta, uint64_t ld);
+    /* T = diag(D) (S + sum_{j < n} key_j delta_j^T) for a chunk of n tokens, all
+     * as above, key [n][nk]; T may be S. */
+    void (*fold)(const float *S, uint32_t nk, uint32_t nv, const float *D,
+                 const float *key, const float *delta, uint64_t ld, uint32_t n,
+                 float *T);
     /* y = x * s * w * sigmoid(gate) */
     void (*gated)(const float *x, float s, const float *w, const float *gate,
                   uint32_t n, float *y);

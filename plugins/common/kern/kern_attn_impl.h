@@ -393,107 +393,158 @@ static void k_decay(float *f, const float *bias, float a, float lb, uint32_t n)
 #undef DECAY
 }
 
-/* gk = g k, d by d. */
-static void decayed_key(const struct kern_delta *t, uint32_t n, float *gk)
+static void k_anchor(const float *g, uint32_t n, float *D, float *q, float *k,
+                     float *key)
 {
-    EACH(gk, vf_mul(vf_load(t->g + i), vf_load(t->k + i)),
-         vf_mul(vf_load_part(t->g + i, c), vf_load_part(t->k + i, c)));
+    for (uint32_t d = 0; d < n; d += L) {
+        uint32_t l = n - d < L ? n - d : L;
+        vf D1 = vf_mul(vf_load_n(D + d, l), vf_load_n(g + d, l));
+        vf k1 = vf_load_n(k + d, l);
+
+        vf_store_n(D + d, D1, l);
+        vf_store_n(q + d, vf_mul(vf_load_n(q + d, l), D1), l);
+        vf_store_n(key + d, vf_div(k1, D1), l);
+        vf_store_n(k + d, vf_mul(k1, D1), l);
+    }
 }
 
-/* One token for the nu vectors of value columns from e on, the last with n lanes
- * in use.  p and p2 hold what it predicts, summed over the even and the odd
- * keys; with `more` they leave with what the next token predicts, whose decayed
- * key is gk: the state is walked once per token. */
-SIMD_INLINE void delta_token(uint32_t nu, const float *S,
-                             const struct kern_delta *t, uint64_t ld,
-                             uint32_t nk, uint32_t e, uint32_t n,
-                             const float *gk, bool more, vf *p, vf *p2)
-{
-    vf dl[4], out[4];
-    float *T = t->T + e;
+/* Tokens whose sums with S fit into registers beside four vectors of it. */
+#if L == 16
+#define DELTA_T 3
+#else
+#define DELTA_T 1
+#endif
 
+/* nt tokens for the nu vectors of value columns from e on, the last with w lanes
+ * in use: what S gives to all of them, then what the log gives to each. */
+SIMD_INLINE void delta_tile(uint32_t nu, uint32_t nt, const float *S,
+                            uint32_t nk, uint32_t nv,
+                            const struct kern_delta *t, uint32_t i,
+                            float *delta, uint64_t ld, uint32_t e, uint32_t w)
+{
+    vf p[DELTA_T * 4], o[DELTA_T * 4], s[4];
+
+    UNROLL
+    for (uint32_t j = 0; j < nt * nu; j++)
+        p[j] = o[j] = vf_zero();
     S += e;
-    UNROLL
-    for (uint32_t u = 0; u < nu; u++) {
-        dl[u] = vf_mul(vf_set1(t->beta),
-                       vf_sub(vf_load_n(t->v + e + u * L, u + 1 < nu ? L : n),
-                              vf_add(p[u], p2[u])));
-        p[u] = p2[u] = out[u] = vf_zero();
+    delta += e;
+    for (uint32_t d = 0; d < nk; d++, S += nv) {
+        UNROLL
+        for (uint32_t u = 0; u < nu; u++)
+            s[u] = vf_load_n(S + u * L, u + 1 < nu ? L : w);
+        UNROLL
+        for (uint32_t j = 0; j < nt; j++) {
+            vf k = vf_set1(t[j].k[d]), q = vf_set1(t[j].q[d]);
+
+            UNROLL
+            for (uint32_t u = 0; u < nu; u++) {
+                p[j * nu + u] = vf_fma(k, s[u], p[j * nu + u]);
+                o[j * nu + u] = vf_fma(q, s[u], o[j * nu + u]);
+            }
+        }
     }
-#define KEY(d, pred)                                              \
-    do {                                                          \
-        vf vg = vf_set1(t->g[d]), vk = vf_set1(t->k[d]);          \
-        vf vq = vf_set1(t->q[d]), vp = vf_set1(more ? gk[d] : 0); \
-                                                                  \
-        UNROLL                                                    \
-        for (uint32_t u = 0; u < nu; u++) {                       \
-            uint32_t w = u + 1 < nu ? L : n;                      \
-            vf s = vf_load_n(S + (d)*ld + u * L, w);              \
-                                                                  \
-            s = vf_fma(vk, dl[u], vf_mul(vg, s));                 \
-            vf_store_n(T + (d)*ld + u * L, s, w);                 \
-            out[u] = vf_fma(vq, s, out[u]);                       \
-            if (more)                                             \
-                pred[u] = vf_fma(vp, s, pred[u]);                 \
-        }                                                         \
-    } while (0)
-    for (uint32_t d = 0; d + 2 <= nk; d += 2) {
-        KEY(d, p);
-        KEY(d + 1, p2);
-    }
-    if (nk % 2)
-        KEY(nk - 1, p);
-#undef KEY
     UNROLL
-    for (uint32_t u = 0; u < nu; u++)
-        vf_store_n(t->v + e + u * L, out[u], u + 1 < nu ? L : n);
+    for (uint32_t j = 0; j < nt; j++) {
+        vf beta = vf_set1(t[j].beta);
+        uint32_t m = 0;
+
+        UNROLL
+        for (uint32_t u = 0; u < nu; u++)
+            p[j * nu + u] =
+                vf_sub(vf_load_n(t[j].v + e + u * L, u + 1 < nu ? L : w),
+                       p[j * nu + u]);
+        for (; m < i + j; m++) {
+            vf ma = vf_set1(-t[j].a[m]), b = vf_set1(t[j].b[m]);
+
+            UNROLL
+            for (uint32_t u = 0; u < nu; u++) {
+                vf x = vf_load_n(delta + m * ld + u * L, u + 1 < nu ? L : w);
+
+                p[j * nu + u] = vf_fma(ma, x, p[j * nu + u]);
+                o[j * nu + u] = vf_fma(b, x, o[j * nu + u]);
+            }
+        }
+        UNROLL
+        for (uint32_t u = 0; u < nu; u++) {
+            uint32_t l = u + 1 < nu ? L : w;
+            vf x = vf_mul(beta, p[j * nu + u]);
+
+            vf_store_n(delta + m * ld + u * L, x, l);
+            vf_store_n(t[j].v + e + u * L,
+                       vf_fma(vf_set1(t[j].b[m]), x, o[j * nu + u]), l);
+        }
+    }
 }
 
-SIMD_INLINE void delta_cols(uint32_t nu, const float *S,
-                            const struct kern_delta *t, uint32_t n_t,
-                            uint64_t ld, uint32_t nk, uint32_t e, uint32_t n)
+SIMD_INLINE void delta_cols(uint32_t nu, const float *S, uint32_t nk,
+                            uint32_t nv, const struct kern_delta *t, uint32_t i,
+                            uint32_t n, float *delta, uint64_t ld, uint32_t e,
+                            uint32_t w)
 {
-    float gk[KERN_KEYS];
-    vf p[4], p2[4];
+    uint32_t j = 0;
 
-    UNROLL
-    for (uint32_t u = 0; u < nu; u++)
-        p[u] = p2[u] = vf_zero();
-    decayed_key(t, nk, gk);
-#define KEY(d, pred)                                                      \
-    do {                                                                  \
-        vf b = vf_set1(gk[d]);                                            \
-                                                                          \
-        UNROLL                                                            \
-        for (uint32_t u = 0; u < nu; u++)                                 \
-            pred[u] = vf_fma(                                             \
-                b, vf_load_n(S + e + (d)*ld + u * L, u + 1 < nu ? L : n), \
-                pred[u]);                                                 \
-    } while (0)
-    for (uint32_t d = 0; d + 2 <= nk; d += 2) {
-        KEY(d, p);
-        KEY(d + 1, p2);
-    }
-    if (nk % 2)
-        KEY(nk - 1, p);
-#undef KEY
-    for (uint32_t j = 0; j + 1 < n_t; j++) {
-        decayed_key(t + j + 1, nk, gk);
-        delta_token(nu, S, t + j, ld, nk, e, n, gk, true, p, p2);
-        S = t[j].T;
-    }
-    delta_token(nu, S, t + n_t - 1, ld, nk, e, n, gk, false, p, p2);
+    for (; j + DELTA_T <= n; j += DELTA_T)
+        delta_tile(nu, DELTA_T, S, nk, nv, t + j, i + j, delta, ld, e, w);
+#if DELTA_T > 1
+    if (n - j == 2)
+        delta_tile(nu, 2, S, nk, nv, t + j, i + j, delta, ld, e, w);
+    if (n - j == 1)
+        delta_tile(nu, 1, S, nk, nv, t + j, i + j, delta, ld, e, w);
+#endif
 }
 
-static void k_delta(const float *S, const struct kern_delta *t, uint32_t n,
-                    uint64_t ld, uint32_t nk, uint32_t nv)
+static void k_delta(const float *S, uint32_t nk, uint32_t nv,
+                    const struct kern_delta *t, uint32_t i, uint32_t n,
+                    float *delta, uint64_t ld)
 {
     uint32_t e = 0;
 
     for (; e + 4 * L <= nv; e += 4 * L)
-        delta_cols(4, S, t, n, ld, nk, e, L);
+        delta_cols(4, S, nk, nv, t, i, n, delta, ld, e, L);
     for (; e < nv; e += L)
-        delta_cols(1, S, t, n, ld, nk, e, nv - e < L ? nv - e : L);
+        delta_cols(1, S, nk, nv, t, i, n, delta, ld, e,
+                   nv - e < L ? nv - e : L);
+}
+
+/* Columns from e on; nc > 0 is n, known when compiled. */
+SIMD_INLINE void fold_cols(uint32_t nu, uint32_t nc, const float *S,
+                           uint32_t nk, uint32_t nv, const float *D,
+                           const float *key, const float *delta, uint64_t ld,
+                           uint32_t n, float *T, uint32_t e, uint32_t w)
+{
+    vf x[KERN_CHUNK * 2];
+
+    n = nc ? nc : n;
+    for (uint32_t j = 0; j < n; j++)
+        UNROLL
+    for (uint32_t u = 0; u < nu; u++)
+        x[j * nu + u] =
+            vf_load_n(delta + j * ld + e + u * L, u + 1 < nu ? L : w);
+    for (uint32_t d = 0; d < nk; d++)
+        UNROLL
+    for (uint32_t u = 0; u < nu; u++) {
+        uint32_t l = u + 1 < nu ? L : w;
+        uint64_t at = (uint64_t)d * nv + e + u * L;
+        vf s = vf_load_n(S + at, l);
+
+        for (uint32_t j = 0; j < n; j++)
+            s = vf_fma(vf_set1(key[j * nk + d]), x[j * nu + u], s);
+        vf_store_n(T + at, vf_mul(vf_set1(D[d]), s), l);
+    }
+}
+
+static void k_fold(const float *S, uint32_t nk, uint32_t nv, const float *D,
+                   const float *key, const float *delta, uint64_t ld,
+                   uint32_t n, float *T)
+{
+    uint32_t e = 0;
+
+    for (; n == KERN_CHUNK && L >= 8 && e + 2 * L <= nv; e += 2 * L)
+        fold_cols(2, KERN_CHUNK, S, nk, nv, D, key, delta, ld, n, T, e, L);
+    for (; e < nv; e += L)
+        fold_cols(1, 0, S, nk, nv, D, key, delta, ld, n, T, e,
+                  nv - e < L ? nv - e : L);
 }
 
 static void k_gated(const float *x, float s, const float *w, const float *gate,

@@ -871,7 +871,9 @@ _Static_assert((GPTQ_MAX + KERN_ROWS + GPTQ_R) * 2 * L * 4 <= KERN_SCRATCH,
       .streams_read = k_streams_read, \
       .conv = k_conv, \
       .decay = k_decay, \
+      .anchor = k_anchor, \
       .delta = k_delta, \
+      .fold = k_fold, \
       .gated = k_gated }
 // clang-format on
 
