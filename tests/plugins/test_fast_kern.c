@@ -1,6 +1,6 @@
-/* The integer products of the kernels, table beside table: the same bits from
- * vectors and from tiles, however many rows are computed together, and close to
- * the product of the packed numbers.  Every buffer ends where it must. */
+/* The products of packed rows, table beside table: the same bits from vectors
+ * and from tiles, however many rows and outputs are computed together, and close
+ * to the product of the packed numbers.  Every buffer ends where it must. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -191,5 +191,222 @@ Test(fast_kern, what_is_no_number_stays_none)
             weight_free(&w);
         }
     }
+}
+
+/* ---- BF16 weights -------------------------------------------------------- */
+
+static float widened(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* A matrix of rows that lie `stride` numbers apart, of its exact size. */
+static struct kern_mat plain(uint32_t n, uint32_t k, uint32_t stride,
+                             uint32_t *s)
+{
+    uint64_t all = (uint64_t)(n - 1) * stride + k;
+    uint16_t *w = malloc(all * sizeof *w);
+
+    cr_assert_not_null(w);
+    for (uint64_t i = 0; i < all; i++) {
+        float f = noise(s);
+        uint32_t bits;
+
+        memcpy(&bits, &f, sizeof bits);
+        w[i] = (uint16_t)(bits >> 16);
+    }
+    return (struct kern_mat){ .w = (unsigned char *)w,
+                              .stride = 2 * (uint64_t)stride,
+                              .n = n,
+                              .k = k,
+                              .n_stored = n,
+                              .dtype = SEAM_BF16 };
+}
+
+/* Outputs of m rows in pieces of `cut`. */
+static void multiply_plain(const struct kern *k, const struct kern_mat *w,
+                           const float *x, uint32_t m, uint32_t cut,
+                           const float *bias, bool add, float *y)
+{
+    uint64_t stride = kern_record((struct kern_form){ KERN_TILES, 0 }, w->k);
+    uint64_t room = ((m + FAST_BLOCK - 1) & ~(FAST_BLOCK - 1u)) * stride;
+    char *rec = aligned_alloc(64, room);
+    void *scratch = aligned_alloc(64, KERN_OWN);
+
+    cr_assert(rec && scratch);
+    memset(rec, 0xff, room);
+    memset(scratch, 0xff, KERN_OWN);
+    for (uint32_t r = 0; r < m; r += FAST_BLOCK)
+        k->fast->pack_tiles(x, w->k, w->k, m, r, rec);
+    for (uint32_t o = 0; o < w->n; o += cut) {
+        uint32_t end = w->n - o < cut ? w->n : o + cut;
+        struct fast_next next = fast_next(w, end < w->n ? end : 0);
+
+        k->fast->dot_tiles(w, o, end, rec, m, y + o, w->n, bias, add,
+                           cut % 3 ? &next : NULL, scratch);
+    }
+    free(rec), free(scratch);
+}
+
+static void plain_case(const struct kern *k, uint32_t n, uint32_t kk,
+                       uint32_t m, uint32_t cut)
+{
+    uint32_t seed = n * 31 + kk + m;
+    struct kern_mat w = plain(n, kk, kk + (m % 2 ? 0 : 5), &seed);
+    uint64_t all = (uint64_t)m * n;
+    float *x = malloc((uint64_t)m * kk * sizeof *x);
+    float *y = malloc(all * sizeof *y), *one = malloc(n * sizeof *one);
+    float *bias = malloc(n * sizeof *bias);
+    bool add = m % 3 == 0;
+    double errs = 0, sizes = 0;
+
+    for (uint64_t i = 0; i < (uint64_t)m * kk; i++)
+        x[i] = noise(&seed);
+    for (uint32_t o = 0; o < n; o++)
+        bias[o] = noise(&seed);
+    for (uint64_t i = 0; i < all; i++)
+        y[i] = (float)(i % n);
+    multiply_plain(k, &w, x, m, cut, bias, add, y);
+    for (uint32_t r = 0; r < m; r++) {
+        for (uint32_t o = 0; o < n; o++)
+            one[o] = (float)o;
+        multiply_plain(k, &w, x + (uint64_t)r * kk, 1, KERN_OUTS, bias, add,
+                       one);
+        cr_assert_eq(memcmp(one, y + (uint64_t)r * n, n * sizeof *one), 0,
+                     "[%u, %u] cut at %u: row %u of %u", n, kk, cut, r, m);
+    }
+    for (uint32_t r = 0; r < m; r += 7)
+        for (uint32_t o = 0; o < n; o++) {
+            const uint16_t *row = (const uint16_t *)(w.w + o * w.stride);
+            double sum = bias[o] + (add ? (double)o : 0), size = sum * sum;
+            double err;
+
+            for (uint32_t i = 0; i < kk; i++) {
+                double p = (double)widened(row[i]) * x[(uint64_t)r * kk + i];
+
+                sum += p;
+                size += p * p;
+            }
+            err = fabs(y[(uint64_t)r * n + o] - sum);
+            cr_assert_lt(err, 3e-6 * sqrt(size), "[%u, %u]: %g is not %g", n,
+                         kk, y[(uint64_t)r * n + o], sum);
+            errs += err * err;
+            sizes += size;
+        }
+    cr_assert_lt(sqrt(errs / sizes), 3e-7, "[%u, %u]", n, kk);
+    free((void *)(uintptr_t)w.w);
+    free(x), free(y), free(one), free(bias);
+}
+
+Test(fast_kern, rows_of_bf16_weights_do_not_depend_on_the_batch_nor_the_cut)
+{
+    static const uint32_t m[] = { 1, 2, 3, 4, 5, 6, 15, 16, 17, 33, 96, 128 };
+    static const struct {
+        uint32_t n, k, cut;
+    } shape[] = {
+        { 1, 32, 16 },    { 15, 64, 16 },   { 16, 512, 16 }, { 17, 95, 256 },
+        { 40, 1, 32 },    { 49, 545, 48 },  { 33, 257, 16 }, { 256, 64, 256 },
+        { 250, 96, 256 }, { 48, 800, 256 },
+    };
+    const struct kern *k = kern_pick("amx");
+
+    for (size_t s = 0; k && s < sizeof shape / sizeof *shape; s++)
+        for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+            plain_case(k, shape[s].n, shape[s].k, m[i], shape[s].cut);
+}
+
+Test(fast_kern, a_row_of_no_numbers_spoils_no_other_row_of_bf16_products)
+{
+    enum { N = 40, K = 67, M = 19 };
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    const struct kern *k = kern_pick("amx");
+    static float x[M * K], y[M * N], clean[M * N];
+    uint32_t seed = 3;
+    struct kern_mat w = plain(N, K, K, &seed);
+
+    for (uint32_t i = 0; i < M * K; i++)
+        x[i] = noise(&seed);
+    for (uint32_t m = 1; k && m <= M; m += m < 5 ? 4 : 14) {
+        multiply_plain(k, &w, x, m, N, NULL, false, clean);
+        for (uint32_t b = 0; b < sizeof bad / sizeof *bad; b++)
+            for (uint32_t row = 0; row < m; row += 4) {
+                uint32_t at = row * K + 33, low = 0x7f800001;
+                float was = x[at];
+
+                x[at] = bad[b];
+                if (b == 0) /* none, by its last bit alone */
+                    memcpy(&x[at], &low, sizeof low);
+                multiply_plain(k, &w, x, m, N, NULL, false, y);
+                x[at] = was;
+                for (uint32_t i = 0; i < m * N; i++)
+                    if (i / N == row)
+                        cr_expect(!isfinite(y[i]), "row %u: %g", row, y[i]);
+                    else
+                        cr_assert_eq(memcmp(&y[i], &clean[i], sizeof *y), 0,
+                                     "row %u is not what it was", i / N);
+            }
+    }
+    free((void *)(uintptr_t)w.w);
+}
+
+Test(fast_kern, bf16_weights_that_are_no_numbers_spoil_no_other_output)
+{
+    enum { N = 37, K = 70, M = 6, BAD = 20 };
+    const struct kern *k = kern_pick("amx");
+    static float x[M * K], y[M * N], clean[M * N];
+    uint32_t seed = 9;
+    struct kern_mat w = plain(N, K, K, &seed);
+    uint16_t *v = (uint16_t *)(uintptr_t)w.w;
+
+    for (uint32_t i = 0; i < M * K; i++)
+        x[i] = noise(&seed);
+    for (uint32_t m = 1; k && m <= M; m += M - 1)
+        for (uint32_t b = 0; b < 2; b++) {
+            uint16_t was = v[BAD * K + K - 1];
+
+            multiply_plain(k, &w, x, m, N, NULL, false, clean);
+            v[BAD * K + K - 1] = b ? 0x7f80 : 0x7fc0;
+            multiply_plain(k, &w, x, m, N, NULL, false, y);
+            v[BAD * K + K - 1] = was;
+            for (uint32_t i = 0; i < m * N; i++)
+                if (i % N == BAD)
+                    cr_expect(!isfinite(y[i]), "%g", y[i]);
+                else
+                    cr_assert_eq(memcmp(&y[i], &clean[i], sizeof *y), 0,
+                                 "output %u is not what it was", i % N);
+        }
+    free(v);
+}
+
+Test(fast_kern, numbers_at_the_ends_of_their_range_keep_their_products)
+{
+    /* Denormals count as zero, what is near them and near infinity does not
+     * overflow while it is taken apart. */
+    static const float at[] = { 3.4028235e38f, -3.4e38f, 1e-30f, 1e-45f, 0 };
+    const struct kern *k = kern_pick("amx");
+    uint16_t one = 0x3f80;
+    struct kern_mat w = { .w = (unsigned char *)&one,
+                          .stride = 2,
+                          .n = 1,
+                          .k = 1,
+                          .n_stored = 1,
+                          .dtype = SEAM_BF16 };
+
+    for (size_t i = 0; k && i < sizeof at / sizeof *at; i++)
+        for (uint32_t m = 1; m <= 6; m += 5) {
+            float x[6], y[6];
+
+            for (uint32_t r = 0; r < 6; r++)
+                x[r] = at[i];
+            multiply_plain(k, &w, x, m, 16, NULL, false, y);
+            for (uint32_t r = 0; r < m; r++)
+                cr_expect_leq(fabs((double)y[r] - at[i]),
+                              1e-7 * fabs((double)at[i]) + 1e-37, "%g of %g",
+                              y[r], at[i]);
+        }
 }
 #endif

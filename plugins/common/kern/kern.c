@@ -153,6 +153,8 @@ struct kern_form kern_form(const struct kern *k, const struct kern_mat *w)
 
 uint64_t kern_record(struct kern_form f, uint32_t k)
 {
+    if (f.kind == KERN_TILES) /* three planes of whole tiles */
+        return 6 * (((uint64_t)k + 31) & ~(uint64_t)31);
     return (kern_planes(f) * (uint64_t)k + 8 * (uint64_t)(k / f.group) + 63) &
            ~(uint64_t)63;
 }
@@ -431,6 +433,12 @@ static void job_packed(const struct kern_work *w, const struct kern_job *j,
 {
     uint32_t n = job_rows(w, j->m);
 
+    if (p->f.kind == KERN_TILES) {
+        w->k->fast->dot_tiles(j->w, o0, o1, p->rec, n,
+                              j->y + (int64_t)w->r0 * j->ldy + o0, j->ldy,
+                              j->bias, j->add, next, scratch);
+        return;
+    }
     for (uint32_t r = 0; r < n; r += FAST_ROWS)
         w->k->fast->dot(j->w, o0, o1, p->rec + r * p->stride, p->stride,
                         n - r < FAST_ROWS ? n - r : FAST_ROWS,
@@ -445,6 +453,9 @@ static struct kern_form job_form(const struct kern *k, const struct kern_job *j,
 {
     struct kern_form f = kern_form(k, j->w);
 
+    if (k->fast && k->fast->dot_tiles && j->w->dtype == SEAM_BF16 &&
+        !j->w->scale_dtype && j->w->k)
+        f = (struct kern_form){ KERN_TILES, 0 };
     if (j->across || (f.kind && kern_record(f, j->w->k) * FAST_BLOCK > room))
         f.kind = KERN_FLOATS;
     return f;
@@ -457,10 +468,17 @@ static struct pack *pack_find(struct kern_work *w, const struct kern_job *j,
         struct pack *p = &w->pack[i];
 
         if (p->x == j->x && p->ldx == j->ldx && p->k == j->w->k &&
-            p->f.kind == f.kind && p->f.group == f.group)
+            p->f.kind == f.kind && p->f.group == f.group &&
+            (f.kind != KERN_TILES || p->m == j->m))
             return p;
     }
     return NULL;
+}
+
+/* Rows that one task packs: in tiles those of a block lie side by side. */
+static uint32_t pack_rows(const struct pack *p)
+{
+    return p->f.kind == KERN_TILES ? FAST_BLOCK : PACK_ROWS;
 }
 
 /* Item i: outputs [o0, o1) of a job. */
@@ -508,19 +526,25 @@ static void work_item(void *arg, uint32_t i, uint32_t next, uint32_t worker)
 
 static uint32_t pack_tasks(const struct kern_work *w, const struct pack *p)
 {
-    return (job_rows(w, p->m) + PACK_ROWS - 1) / PACK_ROWS;
+    return (job_rows(w, p->m) + pack_rows(p) - 1) / pack_rows(p);
 }
 
 static void pack_task(void *arg, uint32_t i, uint32_t worker)
 {
     const struct kern_work *w = arg;
     const struct pack *p = w->pack;
-    uint32_t end;
+    uint32_t rows, end;
 
     (void)worker;
     for (; i >= pack_tasks(w, p); p++)
         i -= pack_tasks(w, p);
-    end = job_rows(w, p->m);
+    rows = job_rows(w, p->m);
+    if (p->f.kind == KERN_TILES) {
+        w->k->fast->pack_tiles(p->x + (int64_t)w->r0 * p->ldx, p->ldx, p->k,
+                               rows, i * FAST_BLOCK, p->rec);
+        return;
+    }
+    end = rows;
     end = end - i * PACK_ROWS < PACK_ROWS ? end : (i + 1) * PACK_ROWS;
     for (uint32_t r = i * PACK_ROWS; r < end; r++)
         w->k->fast->pack(p->x + (int64_t)(w->r0 + r) * p->ldx, p->f, p->k, 0,
@@ -534,6 +558,7 @@ static void work_plan(struct kern_work *w, uint32_t n_jobs, char *room,
 {
     uint64_t sum = 0, at = 0;
     uint32_t n = 0;
+    bool tiles = false; /* which take all rows of a pass in one call */
 
     w->n_packs = 0;
     for (; n < n_jobs && n < JOBS; n++) {
@@ -552,12 +577,15 @@ static void work_plan(struct kern_work *w, uint32_t n_jobs, char *room,
             j->x, j->ldx, j->w->k, j->m, f, stride, NULL,
         };
         sum += stride;
+        tiles = tiles || f.kind == KERN_TILES;
     }
     w->n_jobs = n;
     w->rows = UINT32_MAX;
     if (!w->n_packs)
         return;
     w->rows = (uint32_t)(bytes / sum) & ~(FAST_BLOCK - 1u);
+    if (tiles && w->rows > FAST_ROWS)
+        w->rows = FAST_ROWS;
     for (uint32_t i = 0; i < w->n_packs; i++) {
         w->pack[i].rec = room + at;
         at += w->pack[i].stride * w->rows;

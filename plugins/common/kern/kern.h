@@ -36,11 +36,12 @@ struct kern_mat {
         *zero; /* GPTQ; NULL: every zero point is 8            */
 };
 
-/* How rows of x must be packed for the integer products of a weight. */
+/* How rows of x must be packed for the products of a weight. */
 enum {
-    KERN_FLOATS = 0,  /* no integer product: rows as they are                */
+    KERN_FLOATS = 0,  /* rows as they are                                    */
     KERN_NIBBLES = 1, /* for GPTQ                                            */
-    KERN_BYTES = 2    /* for I8 rows with a scale per group                  */
+    KERN_BYTES = 2,   /* for I8 rows with a scale per group                  */
+    KERN_TILES = 3    /* for BF16 rows, by kern_run alone                    */
 };
 struct kern_form {
     uint32_t kind, group; /* inputs that share a scale                       */
@@ -69,7 +70,7 @@ struct kern_delta {
 
 struct kern {
     const char *name;
-    const struct kern_fast *fast; /* integer products, or NULL               */
+    const struct kern_fast *fast; /* products of packed rows, or NULL        */
     uint32_t lanes;
 
     /* y[r][o] = (add ? y[r][o] : 0) + sum_i w[o][i] x[r][i] + bias[o] for the
@@ -182,7 +183,8 @@ bool kern_mat_plain(const struct kern_mat *m);
  * row. */
 bool kern_mat_across(const struct kern_mat *m);
 
-/* How rows of x are to be packed for fast->dot; KERN_FLOATS: w is not for it. */
+/* How rows of x are to be packed for fast->dot; KERN_FLOATS: w is not for it.
+ * Never KERN_TILES. */
 struct kern_form kern_form(const struct kern *k, const struct kern_mat *w);
 /* Bytes of a packed row of k inputs, a multiple of 64. */
 uint64_t kern_record(struct kern_form f, uint32_t k);

@@ -1,5 +1,6 @@
-/* Products of integer weights in integer arithmetic, for processors that have
- * instructions for it; one table per instruction set.
+/* Products of packed rows, for processors that have instructions for them; one
+ * table per instruction set.  Of integer weights in integer arithmetic, of BF16
+ * weights in tiles (kern_amx_bf16.c).
  *
  * Each group of a row of x becomes fixed point of 16 to 22 bits times one scale,
  * cut into planes of 8 bits: v = 65536 h + 256 m + l for int4 weights, whose
@@ -15,6 +16,8 @@
 
 /* Rows that one call of dot takes. */
 #define FAST_ROWS 128
+/* Rows of which tiles hold all planes side by side. */
+#define FAST_FEW 5
 /* Rows of records that must be readable behind the first: the tiles read whole
  * blocks. */
 #define FAST_BLOCK 16
@@ -39,8 +42,8 @@ static inline struct fast_row fast_row(const void *rec, struct kern_form f,
                               (const int32_t *)(s + k / f.group) };
 }
 
-/* The words of an int4 weight from an output on; the next inputs' are `row`
- * bytes further. */
+/* The words of an int4 weight from an output on, the next inputs' `row` bytes
+ * further; the rows of others, `row` bytes apart. */
 struct fast_next {
     const unsigned char *p;
     uint64_t row;
@@ -48,9 +51,10 @@ struct fast_next {
 
 static inline struct fast_next fast_next(const struct kern_mat *w, uint32_t o)
 {
-    return w->dtype == SEAM_I4 ? (struct fast_next){ w->w + 4 * (uint64_t)o,
-                                                     4 * (uint64_t)w->n }
-                               : (struct fast_next){ w->w + o * w->stride, 0 };
+    return w->dtype == SEAM_I4
+               ? (struct fast_next){ w->w + 4 * (uint64_t)o,
+                                     4 * (uint64_t)w->n }
+               : (struct fast_next){ w->w + o * w->stride, w->stride };
 }
 
 struct kern_fast {
@@ -69,6 +73,16 @@ struct kern_fast {
                 const void *rec, uint64_t stride, uint32_t m, float *y,
                 int64_t ldy, const float *bias, bool add,
                 const struct fast_next *next, void *scratch);
+
+    /* The same with BF16 weights; NULL: no tiles for them.  pack_tiles packs the
+     * rows [r, r + FAST_BLOCK) of m rows of k numbers that lie ldx apart, of
+     * which x and rec are the first; m is the number that dot_tiles gets. */
+    void (*pack_tiles)(const float *x, int64_t ldx, uint32_t k, uint32_t m,
+                       uint32_t r, void *rec);
+    void (*dot_tiles)(const struct kern_mat *w, uint32_t o0, uint32_t o1,
+                      const void *rec, uint32_t m, float *y, int64_t ldy,
+                      const float *bias, bool add, const struct fast_next *next,
+                      void *scratch);
 };
 
 /* Totals of FAST_ROWS rows by 32 outputs, six tiles of sums, a group of
@@ -85,6 +99,14 @@ void kern_vnni_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                    const struct fast_next *next, void *scratch);
 void kern_vnni_pack(const float *x, struct kern_form f, uint32_t k, uint32_t k0,
                     uint32_t n, void *rec);
+
+/* Products of BF16 weights with tiles. */
+void kern_tiles_pack(const float *x, int64_t ldx, uint32_t k, uint32_t m,
+                     uint32_t r, void *rec);
+void kern_tiles_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
+                    const void *rec, uint32_t m, float *y, int64_t ldy,
+                    const float *bias, bool add, const struct fast_next *next,
+                    void *scratch);
 
 /* True when the processor has tiles for 8-bit integers and bfloat16 and the
  * system lets this process use them. */

@@ -33,8 +33,8 @@ FAST_INLINE __m512 fast_load_scales(const struct kern_mat *w, uint64_t i,
 
 /* Zero points of the nibbles of 16 outputs from o on in group g.  Seldom
  * anything but 8, so that it is no part of the loops. */
-static __attribute__((noinline)) __m512i fast_zeros(const struct kern_mat *w,
-                                                    uint32_t g, uint32_t o)
+static __attribute__((noinline, unused)) __m512i fast_zeros(
+    const struct kern_mat *w, uint32_t g, uint32_t o)
 {
     int32_t z[16] = { 0 };
 
