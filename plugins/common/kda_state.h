@@ -44,13 +44,14 @@ struct kda_state {
     float *S; /* [H] matrices, see kda_columns_at                             */
     float *key;    /* [H][R][D]                                               */
     float *delta;  /* [H][R][D]                                               */
-    float *decay;  /* [H][M][D]       D_j of entry j at j % M                 */
+    float *decay;  /* [H][M][D]       D_j of entry j at (j + *turn) % M       */
     float *window; /* [conv - 1 + max_draft][3 * H * D]  inputs of the
                       convolution, channels q | k | v: from row a - 1 on those
                       before the next token when a tokens of the last step
                       stand, from row 0 on when none is named                 */
     int32_t *n;    /* entries before the last step; add the tokens of it that
                       stand.  Negative when it has folded some of its own.    */
+    uint32_t *turn; /* entries that were ever folded, modulo M                */
 };
 
 /* Tokens of a chunk when no decay is below exp(lower_bound); 0: not even one. */
@@ -108,17 +109,18 @@ static inline uint64_t kda_state_layout(const struct kda_dims *d, void *p,
         at += part[i];
     }
     s->n = p ? (int32_t *)p + at : NULL;
-    return (at + 1) * sizeof(float);
+    s->turn = p ? (uint32_t *)p + at + 1 : NULL;
+    return (at + 2) * sizeof(float);
 }
 
-/* Where the entry j of head h keeps its decay. */
+/* Where the entry j of head h keeps its decay, when `turn` have been folded. */
 static inline float *kda_decay(const struct kda_dims *d,
-                               const struct kda_state *s, uint32_t h,
-                               uint32_t j)
+                               const struct kda_state *s, uint32_t turn,
+                               uint32_t h, uint32_t j)
 {
     uint32_t m = 1 + d->max_draft;
 
-    return s->decay + ((uint64_t)h * m + j % m) * d->dim;
+    return s->decay + ((uint64_t)h * m + (turn % m + j) % m) * d->dim;
 }
 
 static inline float *kda_entry(const struct kda_dims *d, float *log, uint32_t h,
@@ -161,7 +163,7 @@ static inline void kda_state_read(const struct kda_dims *d,
     for (uint32_t j = 0; j < n; j++) {
         const float *key = kda_entry(d, s->key, h, j);
         const float *delta = kda_entry(d, s->delta, h, j);
-        const float *decay = kda_decay(d, s, h, j);
+        const float *decay = kda_decay(d, s, *s->turn, h, j);
         int whole = (j + 1) % d->chunk == 0;
 
         for (uint32_t k = 0; k < dim; k++)
@@ -177,7 +179,7 @@ static inline void kda_state_read(const struct kda_dims *d,
     }
 }
 
-/* Fold the first chunk of head h's log, which holds n >= chunk entries. */
+/* Drop the first chunk of head h's log, which holds n >= chunk entries. */
 static inline void kda_state_drop(const struct kda_dims *d,
                                   const struct kda_state *s, uint32_t h,
                                   uint32_t n)
@@ -188,9 +190,6 @@ static inline void kda_state_drop(const struct kda_dims *d,
             rest);
     memmove(kda_entry(d, s->delta, h, 0), kda_entry(d, s->delta, h, d->chunk),
             rest);
-    if (rest)
-        memmove(kda_decay(d, s, h, n - 1 - d->chunk), kda_decay(d, s, h, n - 1),
-                d->dim * sizeof(float));
 }
 
 #endif

@@ -342,6 +342,67 @@ Test(kda, keeps_the_contract_over_several_panels)
     contract("kda", WORLD_KDA, &w, 60);
 }
 
+/* Chunks of 8, 4 and 1 tokens; a step of drafts ends in the chunk it begins in,
+ * in the next one or beyond. */
+Test(kda, keeps_the_contract_with_chunks_of_any_length)
+{
+    static const double lower_bound[] = { -5, -20, -80 };
+
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t ref = 0; ref < 2; ref++) {
+            struct world w = { .seed = 14 + i, .lower_bound = lower_bound[i] };
+            struct check c =
+                check_of(ref ? "kda_ref" : "kda", &w, WORLD_KDA, NULL);
+
+            c.max_draft = 9;
+            check_accept(&c);
+            check_random(&c, 5 + i, 60);
+            check_oracle(&c);
+            th_free(c.h);
+        }
+}
+
+Test(kda, refuses_decays_that_no_chunk_can_hold)
+{
+    for (uint32_t ref = 0; ref < 2; ref++) {
+        struct world w = { .seed = 15, .lower_bound = -81 };
+        struct check c = check_of(ref ? "kda_ref" : "kda", &w, WORLD_KDA, NULL);
+        struct tb_opts o = { .plugin = c.plugin, .d = w.d };
+        struct seam_error err = { 0 };
+        struct tb *b;
+
+        cr_assert_eq(tb_new(&b, c.h, &o, &err), SEAM_ENOTSUP);
+        cr_expect(strstr(err.text, "gate_lower_bound is -81"), "%s", err.text);
+        th_free(c.h);
+    }
+}
+
+/* A state that does not go with the step is no state to compute from. */
+Test(kda, refuses_an_acceptance_that_its_row_does_not_have)
+{
+    for (uint32_t ref = 0; ref < 2; ref++) {
+        struct world w = { .seed = 16 };
+        struct check c = check_of(ref ? "kda_ref" : "kda", &w, WORLD_KDA, NULL);
+        struct tb *b = make(c.h, c.plugin, &w, 40, 64);
+        float *x = world_input(&w, 5, 40), *y = calloc(40, w.d * sizeof *y);
+        struct tb_seq s;
+
+        tb_seq_new(b, &s, 0);
+        cr_assert_eq(tb_run(b, &s, x, 39, y), SEAM_OK);
+        s.n_accept = 0;
+        cr_expect_eq(tb_run(b, &s, x, 1, y), SEAM_EINVAL);
+        cr_expect(strstr(b->err.text, "n_accept 0 does not fit"), "%s",
+                  b->err.text);
+        s.n_accept = 100;
+        cr_expect_eq(tb_run(b, &s, x, 1, y), SEAM_EINVAL);
+        s.n_accept = 39;
+        cr_expect_eq(tb_run(b, &s, x, 1, y), SEAM_OK);
+        tb_free(b);
+        free(x), free(y);
+        th_free(c.h);
+    }
+}
+
 Test(kda, swaps_with_its_reference)
 {
     swap_live("kda", "kda_ref", WORLD_KDA, "");

@@ -187,9 +187,10 @@ static void fold(const struct head *p, uint32_t j, const float *D,
 }
 
 /* Tokens [j, j + n) of the step, all of one chunk that begins with entry `from`
- * of the log and has i entries before them.  D [dim] is the decay so far. */
-static void chunk(const struct head *p, const float *S, uint32_t from,
-                  uint32_t i, uint32_t j, uint32_t n, float *D)
+ * of the log and has i entries before them, when `turn` have been folded.  D
+ * [dim] is the decay so far. */
+static void chunk(const struct head *p, const float *S, uint32_t turn,
+                  uint32_t from, uint32_t i, uint32_t j, uint32_t n, float *D)
 {
     const struct work *s = p->s;
     const struct kda *m = s->m;
@@ -212,7 +213,7 @@ static void chunk(const struct head *p, const float *S, uint32_t from,
                 D[d] = 1;
         m->k->anchor(s->f + row * p->w + (uint64_t)p->h * dim, dim, D, q, k,
                      key + (uint64_t)(i + c) * dim);
-        memcpy(kda_decay(&m->dims, &p->state, p->h, from + i + c), D,
+        memcpy(kda_decay(&m->dims, &p->state, turn, p->h, from + i + c), D,
                dim * sizeof *D);
         x[2 * c] = k;
         x[2 * c + 1] = q;
@@ -242,16 +243,18 @@ static void delta_rule(const struct head *p, uint32_t worker)
     uint64_t matrix = (uint64_t)m->dim * m->dim;
     uint32_t C = m->dims.chunk, from = 0, i, n;
     uint32_t have = (uint32_t)(*p->state.n + p->n_accept);
+    uint32_t turn = *p->state.turn;
     float *S = p->state.S + p->h * matrix, *T = m->ahead + worker * matrix;
     float D[KERN_KEYS];
 
     T = lasting(m, p->n) ? S : T;
     for (; have >= C; have -= C) {
-        fold(p, 0, kda_decay(&m->dims, &p->state, p->h, C - 1), S, S);
+        fold(p, 0, kda_decay(&m->dims, &p->state, turn, p->h, C - 1), S, S);
         kda_state_drop(&m->dims, &p->state, p->h, have);
+        turn += C;
     }
     if (have)
-        memcpy(D, kda_decay(&m->dims, &p->state, p->h, have - 1),
+        memcpy(D, kda_decay(&m->dims, &p->state, turn, p->h, have - 1),
                m->dim * sizeof *D);
     i = have;
     for (uint32_t j = 0; j < p->n; j += n, i += n) {
@@ -259,10 +262,11 @@ static void delta_rule(const struct head *p, uint32_t worker)
             fold(p, from, D, S, T);
             S = T;
             from += lasting(m, p->n) ? 0 : C;
+            turn += lasting(m, p->n) ? C : 0;
             i = 0;
         }
         n = p->n - j < C - i ? p->n - j : C - i;
-        chunk(p, S, from, i, j, n, D);
+        chunk(p, S, turn, from, i, j, n, D);
     }
 }
 
@@ -317,17 +321,22 @@ static void count_entries(const struct work *s)
     for (uint32_t i = 0; i < step->n_seqs; i++) {
         const int32_t *tok = s->live + step->q_start[i];
         uint32_t all = (uint32_t)(step->q_start[i + 1] - step->q_start[i]);
-        uint32_t n = 0;
+        int32_t before, folds;
         struct kda_state state;
+        uint32_t n = 0;
 
         while (n < all && tok[n] >= 0)
             n++;
         if (!n)
             continue;
         state = state_of(s->m, s->layer, step->state_row[i]);
-        *state.n = (*state.n + step->n_accept[i]) % C;
-        if (lasting(s->m, n)) /* all but its last chunk is folded */
-            *state.n -= (*state.n + (int32_t)n - 1) / C * C;
+        before = *state.n + step->n_accept[i];
+        folds = before / C;
+        if (lasting(s->m, n)) /* all but the last chunk is folded */
+            folds = (before + (int32_t)n - 1) / C;
+        *state.n = before - folds * C;
+        *state.turn =
+            (*state.turn + (uint32_t)(folds * C)) % (1 + s->m->dims.max_draft);
     }
 }
 

@@ -100,6 +100,7 @@ static void fold(const struct kda *m, const struct kda_state *state, uint32_t n,
                     (float)S[d * dim + e];
         kda_state_drop(&m->dims, state, h, n);
     }
+    *state->turn = (*state->turn + m->dims.chunk) % (1 + m->dims.max_draft);
 }
 
 /* ---- The formulas -------------------------------------------------------- */
@@ -187,9 +188,10 @@ static void append(const struct kda *m, const struct kda_state *state,
 {
     float *key = kda_entry(&m->dims, state->key, h, n);
     float *delta = kda_entry(&m->dims, state->delta, h, n);
-    float *all = kda_decay(&m->dims, state, h, n);
+    float *all = kda_decay(&m->dims, state, *state->turn, h, n);
     const float *before =
-        n % m->dims.chunk ? kda_decay(&m->dims, state, h, n - 1) : NULL;
+        n % m->dims.chunk ? kda_decay(&m->dims, state, *state->turn, h, n - 1)
+                          : NULL;
 
     for (uint32_t d = 0; d < m->dim; d++) {
         all[d] = (float)((before ? before[d] : 1.0) * decay[d]);
