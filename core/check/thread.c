@@ -14,7 +14,7 @@ struct turns {
     bool done[THREADS];
     struct th_rng rng;
     pthread_mutex_t lock;
-    pthread_cond_t cond; /* now has changed                                   */
+    pthread_cond_t cond[THREADS]; /* it is this one's turn                    */
     pthread_barrier_t meet;
     void (*fn)(void *arg, uint32_t i);
     void *arg;
@@ -43,13 +43,13 @@ static void turns_next(struct turns *t)
     do
         t->now = th_below(&t->rng, t->n);
     while (t->done[t->now]);
-    pthread_cond_broadcast(&t->cond);
+    pthread_cond_signal(&t->cond[t->now]);
 }
 
 static void turns_wait(struct turns *t, uint32_t i)
 {
     while (t->now != i)
-        pthread_cond_wait(&t->cond, &t->lock);
+        pthread_cond_wait(&t->cond[i], &t->lock);
 }
 
 void ck_turn(void)
@@ -102,7 +102,6 @@ void ck_together(uint32_t n, enum ck_pace pace, uint64_t seed,
                        .alive = n,
                        .rng = { seed },
                        .lock = PTHREAD_MUTEX_INITIALIZER,
-                       .cond = PTHREAD_COND_INITIALIZER,
                        .fn = fn,
                        .arg = arg };
     struct actor a[THREADS];
@@ -111,6 +110,8 @@ void ck_together(uint32_t n, enum ck_pace pace, uint64_t seed,
     ck_own(n && n <= THREADS, "%u threads", n);
     t.now = th_below(&t.rng, n);
     ck_own(!pthread_barrier_init(&t.meet, NULL, n), "no barrier");
+    for (uint32_t i = 0; i < n; i++)
+        ck_own(!pthread_cond_init(&t.cond[i], NULL), "no condition");
     for (uint32_t i = 0; i < n; i++) {
         a[i] = (struct actor){ &t, i };
         ck_own(!pthread_create(&thread[i], NULL, actor_main, &a[i]),
@@ -118,6 +119,8 @@ void ck_together(uint32_t n, enum ck_pace pace, uint64_t seed,
     }
     for (uint32_t i = 0; i < n; i++)
         pthread_join(thread[i], NULL);
+    for (uint32_t i = 0; i < n; i++)
+        pthread_cond_destroy(&t.cond[i]);
     pthread_barrier_destroy(&t.meet);
 }
 
