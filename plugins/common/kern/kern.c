@@ -308,8 +308,9 @@ static uint32_t job_outs(const struct kern_job *j)
     return j->across ? j->w->k : j->w->n;
 }
 
-/* Outputs of one item: a multiple of 16, and enough that its rows, read in
- * streams that lie apart, are long streams. */
+/* Outputs of one item: a multiple of 16, of 64 with int4, whose one row takes
+ * them so, and enough that its rows, read in streams that lie apart, are long
+ * streams. */
 static uint32_t job_step(const struct kern_job *j)
 {
     uint32_t in = j->across ? j->w->n : j->w->k, step = 1 << 17;
@@ -321,8 +322,8 @@ static uint32_t job_step(const struct kern_job *j)
         step = 64;
     if (j->m > KERN_ROWS && step < 128)
         step = 128;
-    if (j->w->dtype == SEAM_I4 && step < 128)
-        step = 128;
+    if (j->w->dtype == SEAM_I4)
+        step = step < 128 ? 128 : (step + 63) & ~63u;
     return step < 16 ? 16 : step > KERN_OUTS ? KERN_OUTS : step;
 }
 

@@ -504,10 +504,10 @@ static void moe_trace_set(void *self, void *ctx,
 /* ---- The block ----------------------------------------------------------- */
 
 /* Output columns of one task: enough tasks for the pool, wide enough that rows
- * of int4 words are read in long pieces. */
+ * of int4 words are read in long pieces, and whole tiles of one row. */
 static uint32_t down_slice(const struct moe *m)
 {
-    uint32_t s = (m->d / (4 * m->n_workers) + 15) & ~15u;
+    uint32_t s = (m->d / (4 * m->n_workers) + 63) & ~63u;
 
     return s < 128 ? 128 : s > KERN_OUTS ? KERN_OUTS : s;
 }
