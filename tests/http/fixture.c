@@ -380,9 +380,14 @@ void fixture_wait_trace(struct fixture *f, const char *what, unsigned n)
         drain(f->trace[0], &f->trace_text, true);
 }
 
-void fixture_wait_log(struct fixture *f, const char *text)
+void fixture_take_log(struct fixture *f)
 {
     drain(f->log_pipe[0], &f->log_text, false);
+}
+
+void fixture_wait_log(struct fixture *f, const char *text)
+{
+    fixture_take_log(f);
     while (!f->log_text.p || !strstr(f->log_text.p, text))
         drain(f->log_pipe[0], &f->log_text, true);
 }

@@ -73,6 +73,9 @@ void fixture_open_gate(struct fixture *f);
 void fixture_wait_trace(struct fixture *f, const char *what, unsigned n);
 /* How many there are now. */
 unsigned fixture_count_trace(struct fixture *f, const char *what);
+/* Take what has been logged: a full pipe would stop the server.  For loops that
+ * ask until the answer changes. */
+void fixture_take_log(struct fixture *f);
 /* Wait until the log holds the text. */
 void fixture_wait_log(struct fixture *f, const char *text);
 

@@ -19,6 +19,7 @@ static int status_of(struct fixture *f, const char *path)
     client_get(f->url, path, &r);
     status = r.status;
     reply_release(&r);
+    fixture_take_log(f);
     return status;
 }
 
