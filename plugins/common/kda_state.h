@@ -20,6 +20,8 @@
 #ifndef SEAM_PLUGINS_KDA_STATE_H
 #define SEAM_PLUGINS_KDA_STATE_H
 
+#include <seam/plugin.h>
+
 #include <stdint.h>
 #include <string.h>
 
@@ -111,6 +113,18 @@ static inline uint64_t kda_state_layout(const struct kda_dims *d, void *p,
     s->n = p ? (int32_t *)p + at : NULL;
     s->turn = p ? (uint32_t *)p + at + 1 : NULL;
     return (at + 2) * sizeof(float);
+}
+
+/* The row of a layer in memory that was granted. */
+static inline struct kda_state kda_state_of(const struct kda_dims *d,
+                                            const struct seam_grant *g,
+                                            uint32_t layer, int32_t row)
+{
+    struct kda_state s;
+
+    kda_state_layout(
+        d, (char *)g->state[layer] + (uint64_t)row * g->state_stride, &s);
+    return s;
 }
 
 /* Where the entry j of head h keeps its decay, when `turn` have been folded. */

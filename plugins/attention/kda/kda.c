@@ -78,17 +78,6 @@ static uint64_t work_layout(const struct kda *m, void *ws, struct work *s)
 
 /* ---- State --------------------------------------------------------------- */
 
-static struct kda_state state_of(const struct kda *m, uint32_t layer,
-                                 int32_t row)
-{
-    struct kda_state s;
-
-    kda_state_layout(
-        &m->dims, (char *)m->g.state[layer] + (uint64_t)row * m->g.state_stride,
-        &s);
-    return s;
-}
-
 /* True when all of a step's n tokens stand. */
 static bool lasting(const struct kda *m, uint32_t n)
 {
@@ -291,7 +280,7 @@ static void head_task(void *arg, uint32_t i, uint32_t worker)
         p.n++;
     if (!p.n)
         return;
-    p.state = state_of(m, s->layer, s->step->state_row[seq]);
+    p.state = kda_state_of(&m->dims, &m->g, s->layer, s->step->state_row[seq]);
     move_window(&p, hist);
     convolve(&p, hist);
     for (uint32_t j = 0; j < p.n; j++) {
@@ -329,7 +318,8 @@ static void count_entries(const struct work *s)
             n++;
         if (!n)
             continue;
-        state = state_of(s->m, s->layer, step->state_row[i]);
+        state =
+            kda_state_of(&s->m->dims, &s->m->g, s->layer, step->state_row[i]);
         before = *state.n + step->n_accept[i];
         folds = before / C;
         if (lasting(s->m, n)) /* all but the last chunk is folded */
@@ -362,7 +352,7 @@ static int step_check(const struct kda *m, const struct seam_exec *e,
                              s->n_accept[i]);
         if (s->state_row[i] < 0)
             continue;
-        state = state_of(m, layer, s->state_row[i]);
+        state = kda_state_of(&m->dims, &m->g, layer, s->state_row[i]);
         n = (int64_t)*state.n + s->n_accept[i];
         if (n < 0 || n > kda_log_rows(&m->dims))
             return plug_fail(e->err, SEAM_EINVAL,
@@ -490,7 +480,7 @@ static void commit_task(void *arg, uint32_t t, uint32_t worker)
     (void)worker;
     if (c->row[i] < 0)
         return;
-    state = state_of(c->m, l, c->row[i]);
+    state = kda_state_of(&c->m->dims, &c->m->g, l, c->row[i]);
     kda_state_commit(&c->m->dims, &state, c->n_accept[i]);
 }
 

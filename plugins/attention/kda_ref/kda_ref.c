@@ -75,17 +75,6 @@ static uint64_t scratch_layout(const struct kda *m, void *ws, struct scratch *s)
 
 /* ---- State --------------------------------------------------------------- */
 
-static struct kda_state state_of(const struct kda *m, uint32_t layer,
-                                 int32_t row)
-{
-    struct kda_state s;
-
-    kda_state_layout(
-        &m->dims, (char *)m->g.state[layer] + (uint64_t)row * m->g.state_stride,
-        &s);
-    return s;
-}
-
 /* Fold the first chunk of a log of n entries into the matrices. */
 static void fold(const struct kda *m, const struct kda_state *state, uint32_t n,
                  double *S)
@@ -238,7 +227,8 @@ static void sequence(const struct kda *m, const struct layer *l, uint32_t layer,
                      const struct seam_step *step, uint32_t i,
                      struct scratch *s)
 {
-    struct kda_state state = state_of(m, layer, step->state_row[i]);
+    struct kda_state state =
+        kda_state_of(&m->dims, &m->g, layer, step->state_row[i]);
     int32_t chunk = (int32_t)m->dims.chunk, n = *state.n + step->n_accept[i];
     uint64_t w = (uint64_t)3 * m->heads * m->dim;
     uint32_t width = 0, j = 0, at;
@@ -296,7 +286,7 @@ static int step_check(const struct kda *m, const struct seam_exec *e,
                              s->n_accept[i]);
         if (s->state_row[i] < 0)
             continue;
-        state = state_of(m, layer, s->state_row[i]);
+        state = kda_state_of(&m->dims, &m->g, layer, s->state_row[i]);
         n = (int64_t)*state.n + s->n_accept[i];
         if (n < 0 || n > kda_log_rows(&m->dims))
             return plug_fail(
@@ -368,7 +358,7 @@ static int kda_commit(void *self, const struct seam_exec *e, uint32_t n,
     (void)e;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t l = 0; row[i] >= 0 && l < m->n_layers; l++) {
-            struct kda_state state = state_of(m, l, row[i]);
+            struct kda_state state = kda_state_of(&m->dims, &m->g, l, row[i]);
 
             kda_state_commit(&m->dims, &state, n_accept[i]);
         }
