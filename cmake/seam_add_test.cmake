@@ -25,6 +25,7 @@ function(seam_add_test name)
     list(APPEND T_SOURCES ${PROJECT_SOURCE_DIR}/tests/support/tsan_runner.c)
   endif()
   add_executable(test_${name} ${T_SOURCES})
+  set_target_properties(test_${name} PROPERTIES SEAM_KEEP_SECTIONS ON)
   target_link_libraries(test_${name} PRIVATE
     seam_core PkgConfig::CRITERION Threads::Threads m)
   # Criterion's macros declare what they define and shadow on purpose.
@@ -38,7 +39,9 @@ function(seam_add_test name)
     add_dependencies(test_${name} ${T_PLUGINS})
   endif()
   add_test(NAME ${name} COMMAND test_${name} --jobs 2)
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT})
+  # A program that finds no test to run has passed none.
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT}
+    FAIL_REGULAR_EXPRESSION "Tested: 0 ")
   if(SEAM_SANITIZE MATCHES "thread")
     set_tests_properties(${name} PROPERTIES ENVIRONMENT
       "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp")
