@@ -15,7 +15,7 @@
 static const struct seam_host *host;
 
 enum {
-    SEGMENT = 1024,  /* columns of a stream that are one task             */
+    SEGMENT = 1024,  /* most columns of a stream that are one task        */
     GROUP = 6,       /* rows that share a read of the hyper-connection map */
     PARTS = 1 << 18, /* floats of partial sums                            */
     FEW_ROWS = 8     /* rows of cheap work that are one task              */
@@ -266,7 +266,7 @@ struct residual {
     const struct seam_residual *a;
     uint32_t r0, n;       /* rows of this block                            */
     uint32_t d, S, n_map; /* n_map 0: no map                               */
-    uint32_t n_seg;       /* segments of a row                             */
+    uint32_t n_seg, seg;  /* segments of a row, their columns              */
     float base[2 * KERN_STREAMS + KERN_STREAMS * KERN_STREAMS], scale[3];
 };
 
@@ -305,8 +305,8 @@ static void segment_task(void *arg, uint32_t t, uint32_t worker)
 {
     const struct residual *p = arg;
     const struct seam_residual *a = p->a;
-    uint32_t g = t % p->n_seg, c = g * SEGMENT;
-    uint32_t len = p->d - c < SEGMENT ? p->d - c : SEGMENT;
+    uint32_t g = t % p->n_seg, c = g * p->seg;
+    uint32_t len = p->d - c < p->seg ? p->d - c : p->seg;
     uint32_t r0 = t / p->n_seg * GROUP;
     uint32_t m = p->n - r0 < GROUP ? p->n - r0 : GROUP;
 
@@ -483,7 +483,9 @@ static int ops_residual(void *be, const struct seam_exec *e,
         return rc;
     n = (uint32_t)a->streams.shape[0];
     p.d = (uint32_t)a->streams.shape[2];
+    /* All the same but for the last, in whole cache lines of BF16. */
     p.n_seg = (p.d + SEGMENT - 1) / SEGMENT;
+    p.seg = ((p.d + p.n_seg - 1) / p.n_seg + 31) & ~31u;
     rows = n;
     if (a->fn.data && a->x.data) {
         p.n_map = 2 * p.S + p.S * p.S;
