@@ -210,7 +210,7 @@ int kern_vector(const struct seam_host *h, const struct seam_model *m,
 
 enum { STACKS = 64 /* more workers share them                              */ };
 
-/* The items [low, high) that nobody has taken, in one word; alone in its cache
+/* The units [low, high) that nobody has taken, in one word; alone in its cache
  * line. */
 struct stack {
     _Alignas(64) _Atomic uint64_t left;
@@ -222,22 +222,50 @@ struct dealt {
     struct stack stack[STACKS];
 };
 
-/* Take the lowest item of a stack, or the highest; *next is the lowest after
- * it. */
-static bool stack_take(struct stack *s, bool low, uint32_t *i, uint32_t *next)
+/* The rest of the pile from unit u of all on; *pile is that pile. */
+static struct kern_part part_from(const struct kern_deal *d, uint32_t u,
+                                  struct kern_pile *pile)
+{
+    struct kern_part p = { .i = u };
+
+    for (;; p.pile++) {
+        *pile = d->pile(d->arg, p.pile);
+        if (p.i < pile->n)
+            break;
+        p.i -= pile->n;
+    }
+    p.n = pile->n - p.i;
+    return p;
+}
+
+/* Take units from the low end of a stack, half of what is left if that may be
+ * taken at once, or a single one from the high end; next begins at what is then
+ * lowest. */
+static bool stack_take(const struct kern_deal *d, struct stack *s, bool low,
+                       struct kern_part *p, struct kern_part *next)
 {
     uint64_t left = atomic_load_explicit(&s->left, memory_order_relaxed), to;
+    struct kern_pile pile;
+    uint32_t from, end;
 
     do {
-        uint32_t from = (uint32_t)(left >> 32), end = (uint32_t)left;
-
+        from = (uint32_t)(left >> 32);
+        end = (uint32_t)left;
         if (from >= end)
             return false;
-        *i = low ? from : end - 1;
-        *next = low && from + 1 < end ? from + 1 : *i;
-        to = low ? left + ((uint64_t)1 << 32) : left - 1;
+        *p = part_from(d, low ? from : end - 1, &pile);
+        if (!low) {
+            p->n = 1;
+            to = left - 1;
+            continue;
+        }
+        p->n = p->n < pile.most ? p->n : pile.most;
+        p->n = p->n < (end - from + 1) / 2 ? p->n : (end - from + 1) / 2;
+        from += p->n;
+        to = (uint64_t)from << 32 | end;
     } while (!atomic_compare_exchange_weak_explicit(
         &s->left, &left, to, memory_order_relaxed, memory_order_relaxed));
+    *next = low && from < end ? part_from(d, from, &pile) : *p;
     return true;
 }
 
@@ -245,38 +273,50 @@ static void dealt_task(void *arg, uint32_t own, uint32_t worker)
 {
     struct dealt *a = arg;
     const struct kern_deal *d = a->d;
-    uint32_t i, next;
+    struct kern_part p, next;
 
     for (uint32_t s = 0; s < a->n; s++)
-        while (stack_take(&a->stack[(own + s) % a->n], s == 0, &i, &next))
-            d->item(d->arg, i, next, worker);
+        while (stack_take(d, &a->stack[(own + s) % a->n], s == 0, &p, &next))
+            d->part(d->arg, &p, &next, worker);
 }
 
 void kern_deal(const struct seam_host *h, const struct kern_deal *d)
 {
-    uint32_t workers = h->n_workers ? h->n_workers : 1, from = 0;
+    uint32_t workers = h->n_workers ? h->n_workers : 1, from = 0, units = 0;
     struct dealt a = { .d = d, .n = workers < STACKS ? workers : STACKS };
     uint64_t all = 0, sum = 0;
+    uint32_t s = 0;
 
-    if (!d->n)
-        return;
-    for (uint32_t i = 0; i < d->n; i++)
-        all += d->cost ? d->cost(d->arg, i) : 1;
-    for (uint32_t s = 0, i = 0; s < a.n; s++) {
-        /* To the item in whose middle the share ends. */
-        for (; i < d->n; i++) {
-            uint64_t c = d->cost ? d->cost(d->arg, i) : 1;
+    for (uint32_t i = 0; i < d->n; i++) {
+        struct kern_pile p = d->pile(d->arg, i);
 
-            if ((sum + c / 2) * a.n >= all * (s + 1))
-                break;
-            sum += c;
-        }
-        if (s + 1 == a.n)
-            i = d->n;
-        atomic_init(&a.stack[s].left, (uint64_t)from << 32 | i);
-        from = i;
+        all += p.n * p.cost;
+        units += p.n;
     }
-    h->parallel_for(h->ctx, workers < d->n ? workers : d->n, dealt_task, &a);
+    if (!units)
+        return;
+    /* A share ends between the two units whose border is next to its end. */
+    for (uint32_t i = 0, at = 0; i < d->n; i++) {
+        struct kern_pile p = d->pile(d->arg, i);
+
+        while (s + 1 < a.n && p.n) {
+            uint64_t end = all * (s + 1) / a.n;
+            uint64_t n = end > sum ? (end - sum + p.cost / 2) / p.cost : 0;
+
+            if (n > p.n)
+                break;
+            at += (uint32_t)n;
+            p.n -= (uint32_t)n;
+            sum += n * p.cost;
+            atomic_init(&a.stack[s++].left, (uint64_t)from << 32 | at);
+            from = at;
+        }
+        at += p.n;
+        sum += p.n * p.cost;
+    }
+    for (; s < a.n; s++, from = units)
+        atomic_init(&a.stack[s].left, (uint64_t)from << 32 | units);
+    h->parallel_for(h->ctx, workers < units ? workers : units, dealt_task, &a);
 }
 
 /* ---- Tasks --------------------------------------------------------------- */
@@ -293,6 +333,14 @@ struct pack {
     char *rec;
 };
 
+/* Outputs of a unit of a job, and how many units are computed at once: so that
+ * the rows of w are read in streams as long as can be, in the end in pieces
+ * that are soon done.  Both are in multiples of 16, of 64 with int4, whose one
+ * row takes them so. */
+struct units {
+    uint32_t outs, most;
+};
+
 /* A pass: the rows [r0, r0 + rows) of some jobs. */
 struct kern_work {
     const struct kern *k;
@@ -300,7 +348,7 @@ struct kern_work {
     uint32_t n_jobs, r0, rows, n_packs;
     char *scratch;
     struct pack pack[PACKS];
-    uint32_t first[JOBS + 1]; /* item of each job                            */
+    struct units units[JOBS];
 };
 
 static uint32_t job_outs(const struct kern_job *j)
@@ -308,23 +356,28 @@ static uint32_t job_outs(const struct kern_job *j)
     return j->across ? j->w->k : j->w->n;
 }
 
-/* Outputs of one item: a multiple of 16, of 64 with int4, whose one row takes
- * them so, and enough that its rows, read in streams that lie apart, are long
- * streams. */
-static uint32_t job_step(const struct kern_job *j)
+static struct units job_units(const struct kern *k, const struct kern_job *j)
 {
-    uint32_t in = j->across ? j->w->n : j->w->k, step = 1 << 17;
+    uint32_t in = j->across ? j->w->n : j->w->k, step = 1 << 17, least = 16;
+    bool one = j->m == 1 && j->w->dtype == SEAM_I4;
 
+    if (j->w->dtype == SEAM_I4)
+        least = 64;
     if (j->w->dtype == SEAM_I4 || j->w->dtype == SEAM_I8)
         step = 1 << 18;
-    step = (step / (in ? in : 1) + 15) & ~15u;
+    step = (step / (in ? in : 1) + least - 1) / least * least;
+    if (one && kern_form(k, j->w).kind == KERN_NIBBLES)
+        return (struct units){ least, KERN_WIDE / least };
     if (j->m > 6 && step < 64)
         step = 64;
-    if (j->m > KERN_ROWS && step < 128)
-        step = 128;
-    if (j->w->dtype == SEAM_I4)
-        step = step < 128 ? 128 : (step + 63) & ~63u;
-    return step < 16 ? 16 : step > KERN_OUTS ? KERN_OUTS : step;
+    if (j->m > KERN_ROWS || j->w->dtype == SEAM_I4)
+        step = step < 128 ? 128 : step;
+    step = step < least ? least : step > KERN_OUTS ? KERN_OUTS : step;
+    if (j->across && j->m == 1 && kern_form(k, j->w).kind == KERN_BYTES)
+        return (struct units){ 128, KERN_WIDE / 128 };
+    if (j->m > 1 || j->across || step < 2 * least)
+        return (struct units){ step, 1 };
+    return (struct units){ (step / 2 + least - 1) / least * least, 2 };
 }
 
 /* Rows of a job that the pass has. */
@@ -333,13 +386,6 @@ static uint32_t job_rows(const struct kern_work *w, uint32_t m)
     uint32_t left = m > w->r0 ? m - w->r0 : 0;
 
     return left < w->rows ? left : w->rows;
-}
-
-static uint32_t job_tasks(const struct kern_work *w, const struct kern_job *j)
-{
-    uint32_t step = job_step(j);
-
-    return job_rows(w, j->m) ? (job_outs(j) + step - 1) / step : 0;
 }
 
 enum { ACROSS = 256 /* rows of w that are mixed at once */ };
@@ -386,11 +432,16 @@ static void job_across_i8(const struct kern *k, const struct kern_job *j,
 
 static void job_across(const struct kern *k, const struct kern_job *j,
                        uint32_t c0, uint32_t n, const float *const *x,
-                       uint32_t m, float *const *y, void *scratch)
+                       uint32_t m, float *const *y,
+                       const struct fast_next *next, void *scratch)
 {
     uint64_t elem = weights_elem_bytes(j->w->dtype);
     const void *w[ACROSS];
 
+    if (kern_form(k, j->w).kind == KERN_BYTES) {
+        k->fast->across(j->w, c0, n, x, m, y, j->add, next, scratch);
+        return;
+    }
     if (j->w->dtype == SEAM_I8) {
         job_across_i8(k, j, c0, n, x, m, y, scratch);
         return;
@@ -408,7 +459,8 @@ static void job_across(const struct kern *k, const struct kern_job *j,
 }
 
 static void job_floats(const struct kern_work *w, const struct kern_job *j,
-                       uint32_t o0, uint32_t o1, void *scratch)
+                       uint32_t o0, uint32_t o1, const struct fast_next *next,
+                       void *scratch)
 {
     uint32_t end = w->r0 + job_rows(w, j->m);
 
@@ -422,7 +474,7 @@ static void job_floats(const struct kern_work *w, const struct kern_job *j,
             y[l] = j->y + (int64_t)(r + l) * j->ldy + o0;
         }
         if (j->across)
-            job_across(w->k, j, o0, o1 - o0, x, m, y, scratch);
+            job_across(w->k, j, o0, o1 - o0, x, m, y, next, scratch);
         else
             w->k->dot(j->w, o0, o1, x, m, y, j->bias, j->add, scratch);
     }
@@ -482,47 +534,45 @@ static uint32_t pack_rows(const struct pack *p)
     return p->f.kind == KERN_TILES ? FAST_BLOCK : PACK_ROWS;
 }
 
-/* Item i: outputs [o0, o1) of a job. */
-struct item {
-    const struct kern_job *j;
-    uint32_t o0, o1;
-};
-
-static struct item item_at(const struct kern_work *w, uint32_t i)
-{
-    uint32_t l = 0, o0, step;
-    const struct kern_job *j;
-
-    while (w->first[l + 1] <= i)
-        l++;
-    j = &w->job[l];
-    step = job_step(j);
-    o0 = (i - w->first[l]) * step;
-    return (struct item){ j, o0,
-                          job_outs(j) - o0 < step ? job_outs(j) : o0 + step };
-}
-
-static uint64_t work_cost(const void *arg, uint32_t i)
+static struct kern_pile work_pile(const void *arg, uint32_t i)
 {
     const struct kern_work *w = arg;
-    struct item t = item_at(w, i);
+    const struct kern_job *j = &w->job[i];
+    uint32_t rows = job_rows(w, j->m);
+    struct units u = w->units[i];
 
-    return (t.o1 - t.o0) * kern_cost(t.j->w, job_rows(w, t.j->m));
+    return (struct kern_pile){ rows ? (job_outs(j) + u.outs - 1) / u.outs : 0,
+                               u.most, 1 + u.outs * kern_cost(j->w, rows) };
 }
 
-static void work_item(void *arg, uint32_t i, uint32_t next, uint32_t worker)
+/* Where output o of a job is read first. */
+static struct fast_next job_next(const struct kern_job *j, uint32_t o)
+{
+    if (j->across)
+        return (struct fast_next){
+            j->w->w + o * weights_elem_bytes(j->w->dtype), j->w->stride
+        };
+    return fast_next(j->w, o);
+}
+
+static void work_part(void *arg, const struct kern_part *t,
+                      const struct kern_part *next, uint32_t worker)
 {
     struct kern_work *w = arg;
     char *scratch = w->scratch + (uint64_t)worker * KERN_OWN;
-    struct item t = item_at(w, i), u = item_at(w, next);
-    struct fast_next after = fast_next(u.j->w, u.o0);
-    struct kern_form f = job_form(w->k, t.j, UINT64_MAX);
-    const struct pack *p = f.kind ? pack_find(w, t.j, f) : NULL;
+    const struct kern_job *j = &w->job[t->pile];
+    uint32_t step = w->units[t->pile].outs, o0 = t->i * step;
+    uint32_t o1 = (t->i + t->n) * step;
+    struct fast_next after =
+        job_next(&w->job[next->pile], next->i * w->units[next->pile].outs);
+    struct kern_form f = job_form(w->k, j, UINT64_MAX);
+    const struct pack *p = f.kind ? pack_find(w, j, f) : NULL;
 
+    o1 = o1 < job_outs(j) ? o1 : job_outs(j);
     if (p)
-        job_packed(w, t.j, p, t.o0, t.o1, &after, scratch);
+        job_packed(w, j, p, o0, o1, &after, scratch);
     else
-        job_floats(w, t.j, t.o0, t.o1, scratch);
+        job_floats(w, j, o0, o1, &after, scratch);
 }
 
 static uint32_t pack_tasks(const struct kern_work *w, const struct pack *p)
@@ -581,6 +631,8 @@ static void work_plan(struct kern_work *w, uint32_t n_jobs, char *room,
         tiles = tiles || f.kind == KERN_TILES;
     }
     w->n_jobs = n;
+    for (uint32_t i = 0; i < n; i++)
+        w->units[i] = job_units(w->k, &w->job[i]);
     w->rows = UINT32_MAX;
     if (!w->n_packs)
         return;
@@ -593,28 +645,26 @@ static void work_plan(struct kern_work *w, uint32_t n_jobs, char *room,
     }
 }
 
-/* One pass; returns the number of tasks, 0 when no rows are left. */
-static uint32_t work_pass(struct kern_work *w, const struct seam_host *h)
+/* One pass; false when no rows are left. */
+static bool work_pass(struct kern_work *w, const struct seam_host *h)
 {
-    uint32_t n = 0, n_packs = 0;
+    uint32_t n_packs = 0;
     uint64_t work = 0;
+    bool any = false;
 
-    for (uint32_t i = 0; i < w->n_jobs; i++) {
-        w->first[i] = n;
-        n += job_tasks(w, &w->job[i]);
-    }
-    w->first[w->n_jobs] = n;
-    for (uint32_t i = 0; n && i < w->n_packs; i++) {
+    for (uint32_t i = 0; i < w->n_jobs; i++)
+        any = any || work_pile(w, i).n;
+    for (uint32_t i = 0; any && i < w->n_packs; i++) {
         n_packs += pack_tasks(w, &w->pack[i]);
         work += (uint64_t)job_rows(w, w->pack[i].m) * w->pack[i].k;
     }
-    if (work > 1 << 14)
+    if (work > 1 << 13)
         h->parallel_for(h->ctx, n_packs, pack_task, w);
     else
         for (uint32_t i = 0; i < n_packs; i++)
             pack_task(w, i, 0);
-    kern_deal(h, &(struct kern_deal){ n, work_cost, work_item, w });
-    return n;
+    kern_deal(h, &(struct kern_deal){ w->n_jobs, work_pile, work_part, w });
+    return any;
 }
 
 void kern_run(const struct kern *k, const struct seam_host *h,

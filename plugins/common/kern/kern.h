@@ -14,8 +14,9 @@
 
 /* Rows of x that one call takes; callers cut larger batches. */
 #define KERN_ROWS 96
-/* Outputs that one call of dot takes. */
+/* Outputs that one call of dot takes, and of one row packed for int4. */
 #define KERN_OUTS 256
+#define KERN_WIDE 1024
 /* Scratch of one worker, 64-byte aligned: what dot needs, and behind that of
  * all workers room for packed rows. */
 #define KERN_OWN     (1u << 19)
@@ -198,16 +199,29 @@ int kern_vector(const struct seam_host *h, const struct seam_model *m,
                 uint32_t layer, const char *rest, uint32_t n, float **out,
                 struct seam_error *err);
 
-/* Work that is dealt out before it begins: each worker has a stretch of items
- * that follow each other, of about the same cost, and knows what comes next;
- * who has finished helps another from that one's far end. */
+/* Work that is dealt out before it begins: piles of like units, one after the
+ * other, of which each worker has a stretch of about the same cost, and knows
+ * what comes next.  It takes many units at a time and fewer towards the end of
+ * its stretch, where who has finished helps from the far end: long pieces are
+ * read faster, short ones end together. */
+struct kern_pile {
+    uint32_t n;    /* units                                                  */
+    uint32_t most; /* that are taken at once                                 */
+    uint64_t cost; /* of one, in any measure, not 0                          */
+};
+
+/* Units [i, i + n) of a pile. */
+struct kern_part {
+    uint32_t pile, i, n;
+};
+
 struct kern_deal {
-    uint32_t n; /* items                                                     */
-    /* What item i costs, in any unit; NULL: all the same. */
-    uint64_t (*cost)(const void *arg, uint32_t i);
-    /* next is the item that this worker will most likely have after i; i when
-     * there is none. */
-    void (*item)(void *arg, uint32_t i, uint32_t next, uint32_t worker);
+    uint32_t n; /* piles                                                     */
+    struct kern_pile (*pile)(const void *arg, uint32_t p);
+    /* The worker will most likely have next after p; it is p when there is
+     * nothing more, and its n means nothing. */
+    void (*part)(void *arg, const struct kern_part *p,
+                 const struct kern_part *next, uint32_t worker);
     void *arg;
 };
 

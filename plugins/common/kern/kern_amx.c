@@ -302,6 +302,7 @@ static void amx_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
 const struct kern_fast kern_fast_amx = {
     .pack = kern_vnni_pack,
     .dot = amx_dot,
+    .across = kern_vnni_across,
     .pack_tiles = kern_tiles_pack,
     .dot_tiles = kern_tiles_dot,
 };

@@ -64,7 +64,8 @@ struct kern_fast {
                  uint32_t n, void *rec);
 
     /* y[r][o] (+)= sum_i w[o][i] x[r][i] + bias[o], as kern.dot: at most
-     * KERN_OUTS outputs and FAST_ROWS rows; y is [m][ldy] from output o0 on,
+     * KERN_OUTS outputs (KERN_WIDE with one row and int4) and FAST_ROWS rows; y
+     * is [m][ldy] from output o0 on,
      * rec the first of m records that lie `stride` bytes apart, with room for a
      * multiple of FAST_BLOCK records.  next is what will be read after w, to be
      * fetched while the end of w passes, or NULL.  scratch is FAST_SCRATCH
@@ -74,7 +75,16 @@ struct kern_fast {
                 int64_t ldy, const float *bias, bool add,
                 const struct fast_next *next, void *scratch);
 
-    /* The same with BF16 weights; NULL: no tiles for them.  pack_tiles packs the
+    /* y[r][c - c0] = (add ? y : 0) + sum_i x[r][i] w[i][c] for the columns
+     * [c0, c0 + n) of an I8 weight that kern_form calls KERN_BYTES; at most
+     * KERN_OUTS columns and KERN_ROWS rows, KERN_WIDE columns of one row.  x is
+     * rounded as in a record.  next is as above, of columns c0's place on.
+     * scratch is KERN_OWN bytes. */
+    void (*across)(const struct kern_mat *w, uint32_t c0, uint32_t n,
+                   const float *const *x, uint32_t m, float *const *y, bool add,
+                   const struct fast_next *next, void *scratch);
+
+    /* The same as dot with BF16 weights; NULL: no tiles for them.  pack_tiles packs the
      * rows [r, r + FAST_BLOCK) of m rows of k numbers that lie ldx apart, of
      * which x and rec are the first; m is the number that dot_tiles gets. */
     void (*pack_tiles)(const float *x, int64_t ldx, uint32_t k, uint32_t m,
@@ -97,6 +107,9 @@ void kern_vnni_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
                    const void *rec, uint64_t stride, uint32_t m, float *y,
                    int64_t ldy, const float *bias, bool add,
                    const struct fast_next *next, void *scratch);
+void kern_vnni_across(const struct kern_mat *w, uint32_t c0, uint32_t n,
+                      const float *const *x, uint32_t m, float *const *y,
+                      bool add, const struct fast_next *next, void *scratch);
 void kern_vnni_pack(const float *x, struct kern_form f, uint32_t k, uint32_t k0,
                     uint32_t n, void *rec);
 

@@ -14,6 +14,16 @@ FAST_INLINE __mmask16 fast_lanes(uint32_t n)
     return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
 }
 
+/* acc + the products of four bytes of each lane of u, without signs, with four
+ * of s, with signs. */
+FAST_INLINE __m512i fast_dp(__m512i acc, __m512i u, const int8_t *s)
+{
+    int32_t four;
+
+    memcpy(&four, s, sizeof four);
+    return _mm512_dpbusd_epi32(acc, u, _mm512_set1_epi32(four));
+}
+
 /* Stored scales from number i on. */
 FAST_INLINE __m512 fast_load_scales(const struct kern_mat *w, uint64_t i,
                                     __mmask16 live)

@@ -70,16 +70,6 @@ void kern_vnni_pack(const float *x, struct kern_form f, uint32_t k, uint32_t k0,
     }
 }
 
-/* ---- What all have in common --------------------------------------------- */
-
-INLINE __m512i dp(__m512i acc, __m512i u, const int8_t *s)
-{
-    int32_t four;
-
-    memcpy(&four, s, sizeof four);
-    return _mm512_dpbusd_epi32(acc, u, _mm512_set1_epi32(four));
-}
-
 /* ---- Nibbles ------------------------------------------------------------- */
 
 /* Group g of nu vectors of outputs from o on, of the last the lanes `last`, for
@@ -124,12 +114,12 @@ INLINE void nibble_group(uint32_t mr, uint32_t nu, const struct kern_mat *w,
             for (uint32_t r = 0; r < mr; r++) {
                 uint32_t j = r * nu + u;
 
-                l[j] = dp(l[j], even, x[r].l + k);
-                m[j] = dp(m[j], even, x[r].m + k);
-                h[j] = dp(h[j], even, x[r].h + k);
-                l[j] = dp(l[j], odd, x[r].l + k + 4);
-                m[j] = dp(m[j], odd, x[r].m + k + 4);
-                h[j] = dp(h[j], odd, x[r].h + k + 4);
+                l[j] = fast_dp(l[j], even, x[r].l + k);
+                m[j] = fast_dp(m[j], even, x[r].m + k);
+                h[j] = fast_dp(h[j], even, x[r].h + k);
+                l[j] = fast_dp(l[j], odd, x[r].l + k + 4);
+                m[j] = fast_dp(m[j], odd, x[r].m + k + 4);
+                h[j] = fast_dp(h[j], odd, x[r].h + k + 4);
             }
         }
         next += next_stride;
@@ -187,7 +177,7 @@ static void nibbles_one(const struct kern_mat *w, uint32_t o0, uint32_t o1,
     uint64_t group = w->group_cols / 8 * 4 * (uint64_t)w->n;
     struct fast_next next = fast_next(w, o0);
     uint32_t n_groups = w->k / w->group_cols, n = (o1 - o0 + 15) / 16;
-    __m512 tot[KERN_OUTS / 16];
+    __m512 tot[KERN_WIDE / 16];
 
     for (uint32_t i = 0; i < n; i++)
         tot[i] = _mm512_setzero_ps();
@@ -384,4 +374,5 @@ void kern_vnni_dot(const struct kern_mat *w, uint32_t o0, uint32_t o1,
 const struct kern_fast kern_fast_vnni = {
     .pack = kern_vnni_pack,
     .dot = kern_vnni_dot,
+    .across = kern_vnni_across,
 };

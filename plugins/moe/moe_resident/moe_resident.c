@@ -339,62 +339,71 @@ static uint32_t rows_at_once(const struct work *s, struct kern_form f)
     return n < ROWS ? (uint32_t)n & ~(FAST_BLOCK - 1u) : ROWS;
 }
 
-/* A slice of the inner activations of one expert. */
-struct slice {
-    uint32_t e, o0, o1;
-};
-
-static struct slice slice_at(const struct work *s, uint32_t t)
+/* Outputs of a product that a task takes at most: of packed rows, a single one
+ * more. */
+static uint32_t at_once(const struct work *s)
 {
-    for (uint32_t i = 0;; i++) {
-        uint32_t e = s->busy[i], n = s->l->expert[e].gate.n;
-        uint32_t parts = (n + SLICE - 1) / SLICE;
-
-        if (t < parts)
-            return (struct slice){ e, t * SLICE,
-                                   n - t * SLICE < SLICE ? n
-                                                         : (t + 1) * SLICE };
-        t -= parts;
-    }
+    return s->n > 1 || s->m->floats ? KERN_OUTS : KERN_WIDE;
 }
 
-static uint64_t inner_cost(const void *arg, uint32_t t)
+/* Inner activations of a slice of expert e: small ones for one row, which is
+ * soon read, in whole groups. */
+static uint32_t inner_slice(const struct work *s, uint32_t e)
+{
+    uint32_t side = e < s->m->n_experts ? ROUTED : SHARED;
+    uint32_t group = s->l->inner[side].group;
+
+    if (s->n > 1 || (group && SLICE / 2 % group))
+        return SLICE;
+    return SLICE / 2;
+}
+
+/* The inner activations of a busy expert, in slices. */
+static struct kern_pile inner_pile(const void *arg, uint32_t b)
 {
     const struct work *s = arg;
-    struct slice p = slice_at(s, t);
+    uint32_t e = s->busy[b], rows = s->start[e + 1] - s->start[e];
+    const struct kern_mat *gate = &s->l->expert[e].gate;
+    uint32_t width = inner_slice(s, e);
 
-    return (p.o1 - p.o0) * kern_cost(&s->l->expert[p.e].gate,
-                                     s->start[p.e + 1] - s->start[p.e]);
+    return (struct kern_pile){ (gate->n + width - 1) / width,
+                               at_once(s) / width,
+                               width * kern_cost(gate, rows) };
 }
 
-/* 5.1, up to down_proj: a slice for all rows of its expert. */
-static void inner_item(void *arg, uint32_t t, uint32_t next, uint32_t worker)
+/* 5.1, up to down_proj: some slices for all rows of their expert. */
+static void inner_part(void *arg, const struct kern_part *t,
+                       const struct kern_part *next, uint32_t worker)
 {
     const struct work *s = arg;
     const struct moe *m = s->m;
     char *scratch = m->scratch + worker * m->worker_bytes;
     float *gate = (float *)(scratch + KERN_SCRATCH);
     float *up = gate + ROWS * KERN_OUTS;
-    struct slice p = slice_at(s, t), q = slice_at(s, next);
-    const struct mlp *w = &s->l->expert[p.e];
-    struct fast_next after = fast_next(&s->l->expert[q.e].gate, q.o0);
-    uint32_t side = p.e < m->n_experts ? ROUTED : SHARED;
+    uint32_t e = s->busy[t->pile], then = s->busy[next->pile];
+    uint32_t width = inner_slice(s, e);
+    uint32_t o0 = t->i * width, o1 = (t->i + t->n) * width;
+    const struct mlp *w = &s->l->expert[e];
+    struct fast_next after =
+        fast_next(&s->l->expert[then].gate, next->i * inner_slice(s, then));
+    uint32_t side = e < m->n_experts ? ROUTED : SHARED;
     uint32_t first = side == ROUTED ? 0 : s->start[m->n_experts];
     struct kern_form f = s->l->inner[side];
     uint32_t rows = rows_at_once(s, s->l->outer[side]);
 
-    for (uint32_t i = s->start[p.e]; i < s->start[p.e + 1]; i += rows) {
-        uint32_t left = s->start[p.e + 1] - i;
+    o1 = o1 < w->gate.n ? o1 : w->gate.n;
+    for (uint32_t i = s->start[e]; i < s->start[e + 1]; i += rows) {
+        uint32_t left = s->start[e + 1] - i;
         uint32_t n = left < rows ? left : rows;
 
-        inner_products(s, w, side, p.o0, p.o1, i, n, gate, up, &after, scratch);
+        inner_products(s, w, side, o0, o1, i, n, gate, up, &after, scratch);
         for (uint32_t r = 0; r < n; r++) {
             float *g = gate + r * KERN_OUTS;
-            float *to = f.kind ? g : inner_of(s, p.e, i + r) + p.o0;
+            float *to = f.kind ? g : inner_of(s, e, i + r) + o0;
 
-            m->k->glu(g, up + r * KERN_OUTS, m->limit, p.o1 - p.o0, to);
+            m->k->glu(g, up + r * KERN_OUTS, m->limit, o1 - o0, to);
             if (f.kind)
-                m->k->fast->pack(g, f, w->down.k, p.o0, p.o1 - p.o0,
+                m->k->fast->pack(g, f, w->down.k, o0, o1 - o0,
                                  s->inner_rec[side] +
                                      (i + r - first) *
                                          kern_record(f, w->down.k));
@@ -429,16 +438,26 @@ static void down_products(const struct work *s, uint32_t e, uint32_t o0,
     k->dot(w, o0, o1, x, n, y, NULL, false, scratch);
 }
 
-/* A slice of output columns: every expert's share of it, experts ascending. */
-static void down_item(void *arg, uint32_t t, uint32_t next, uint32_t worker)
+static struct kern_pile down_pile(const void *arg, uint32_t p)
+{
+    const struct work *s = arg;
+
+    (void)p;
+    return (struct kern_pile){ (s->m->d + s->slice - 1) / s->slice,
+                               s->n > 1 ? 1 : at_once(s) / s->slice, 1 };
+}
+
+/* Slices of output columns: every expert's share of them, experts ascending. */
+static void down_part(void *arg, const struct kern_part *t,
+                      const struct kern_part *next, uint32_t worker)
 {
     const struct work *s = arg;
     const struct moe *m = s->m;
     char *scratch = m->scratch + worker * m->worker_bytes;
     float *tmp = (float *)(scratch + KERN_SCRATCH);
-    uint32_t o0 = t * s->slice;
-    uint32_t o1 = m->d - o0 < s->slice ? m->d : o0 + s->slice;
+    uint32_t o0 = t->i * s->slice, o1 = (t->i + t->n) * s->slice;
 
+    o1 = o1 < m->d ? o1 : m->d;
     for (uint32_t r = 0; r < s->n; r++)
         memset((float *)plug_row(s->y, r) + o0, 0, (o1 - o0) * sizeof *tmp);
     for (uint32_t b = 0; b < s->n_busy; b++) {
@@ -448,7 +467,7 @@ static void down_item(void *arg, uint32_t t, uint32_t next, uint32_t worker)
         bool last = b + 1 == s->n_busy;
         struct fast_next after =
             fast_next(&s->l->expert[s->busy[last ? 0 : b + 1]].down,
-                      last ? next * s->slice : o0);
+                      last ? next->i * s->slice : o0);
 
         for (uint32_t i = s->start[e]; i < s->start[e + 1]; i += rows) {
             uint32_t left = s->start[e + 1] - i;
@@ -503,12 +522,15 @@ static void moe_trace_set(void *self, void *ctx,
 
 /* ---- The block ----------------------------------------------------------- */
 
-/* Output columns of one task: enough tasks for the pool, wide enough that rows
- * of int4 words are read in long pieces, and whole tiles of one row. */
-static uint32_t down_slice(const struct moe *m)
+/* Output columns of a slice: whole tiles of one row; with more, enough slices
+ * for the pool, but wide enough that rows of int4 words are read in long
+ * pieces. */
+static uint32_t down_slice(const struct moe *m, uint32_t n)
 {
     uint32_t s = (m->d / (4 * m->n_workers) + 63) & ~63u;
 
+    if (n == 1)
+        return 64;
     return s < 128 ? 128 : s > KERN_OUTS ? KERN_OUTS : s;
 }
 
@@ -516,7 +538,7 @@ static int moe_forward(void *self, const struct seam_exec *e,
                        const struct seam_block_args *b)
 {
     struct moe *m = self;
-    uint32_t n = b->step->n_tokens, n_tasks = 0;
+    uint32_t n = b->step->n_tokens;
     struct kern_job router;
     struct work s;
 
@@ -536,7 +558,7 @@ static int moe_forward(void *self, const struct seam_exec *e,
     s.x = &b->x;
     s.y = &b->y;
     s.n = n;
-    s.slice = down_slice(m);
+    s.slice = down_slice(m, n);
     router = (struct kern_job){
         .w = &s.l->router,
         .x = b->x.data,
@@ -548,11 +570,9 @@ static int moe_forward(void *self, const struct seam_exec *e,
     kern_run(m->k, host, &router, 1, m->scratch);
     parallel((n + FEW_ROWS - 1) / FEW_ROWS, route_task, &s);
     group_pairs(&s);
-    for (uint32_t i = 0; i < s.n_busy; i++)
-        n_tasks += (s.l->expert[s.busy[i]].gate.n + SLICE - 1) / SLICE;
-    kern_deal(host, &(struct kern_deal){ n_tasks, inner_cost, inner_item, &s });
-    kern_deal(host, &(struct kern_deal){ (m->d + s.slice - 1) / s.slice, NULL,
-                                         down_item, &s });
+    kern_deal(host,
+              &(struct kern_deal){ s.n_busy, inner_pile, inner_part, &s });
+    kern_deal(host, &(struct kern_deal){ 1, down_pile, down_part, &s });
     for (uint32_t r = 0; r < n; r++)
         if (b->step->slot[r] >= 0 && !routed(&s, r))
             for (uint32_t i = 0; i < m->d; i++)
