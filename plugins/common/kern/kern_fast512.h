@@ -14,14 +14,17 @@ FAST_INLINE __mmask16 fast_lanes(uint32_t n)
     return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
 }
 
-/* acc + the products of four bytes of each lane of u, without signs, with four
- * of s, with signs. */
+/* acc + the products of four bytes of each lane of u, without signs, with the
+ * four at s, with signs.  _mm512_dpbusd_epi32 by name, because gcc 12 copies and
+ * spills the sums around it: two rows of int4 take 1.1 to 1.2 times as long. */
 FAST_INLINE __m512i fast_dp(__m512i acc, __m512i u, const int8_t *s)
 {
-    int32_t four;
+    typedef int32_t __attribute__((aligned(1), may_alias)) four;
 
-    memcpy(&four, s, sizeof four);
-    return _mm512_dpbusd_epi32(acc, u, _mm512_set1_epi32(four));
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(acc)
+            : "v"(u), "m"(*(const four *)s));
+    return acc;
 }
 
 /* Stored scales from number i on. */
