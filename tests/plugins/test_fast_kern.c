@@ -193,6 +193,127 @@ Test(fast_kern, what_is_no_number_stays_none)
     }
 }
 
+Test(fast_kern, a_row_of_int4_is_the_same_in_pieces_of_any_width)
+{
+    const struct kern *k = kern_pick("avx512vnni");
+    enum { N = KERN_WIDE + 72, K = 256 };
+    uint32_t seed = 9;
+    struct weight w = weight(SEAM_I4, N, K, 128, false, &seed);
+    void *scratch = aligned_alloc(64, FAST_SCRATCH);
+    float x[K], wide[N], narrow[N];
+    struct kern_form f;
+    char *rec;
+
+    if (!k)
+        goto out;
+    f = kern_form(k, &w.m);
+    rec = aligned_alloc(64, kern_record(f, K) * FAST_BLOCK);
+    for (uint32_t i = 0; i < K; i++)
+        x[i] = noise(&seed);
+    k->fast->pack(x, f, K, 0, K, rec);
+    for (uint32_t o = 0; o < N; o += KERN_WIDE) {
+        uint32_t end = N - o < KERN_WIDE ? N : o + KERN_WIDE;
+        struct fast_next next = fast_next(&w.m, 0);
+
+        k->fast->dot(&w.m, o, end, rec, kern_record(f, K), 1, wide + o, N, NULL,
+                     false, &next, scratch);
+    }
+    multiply(k->fast, &w.m, rec, kern_record(f, K), 1, narrow);
+    cr_expect_eq(memcmp(wide, narrow, sizeof wide), 0);
+    free(rec);
+out:
+    free(scratch);
+    weight_free(&w);
+}
+
+/* ---- Across rows --------------------------------------------------------- */
+
+/* Columns [c0, c0 + n) of m rows of x [m][w.n] into y [m][n]. */
+static void go_across(const struct kern *k, const struct kern_mat *w,
+                      uint32_t c0, uint32_t n, const float *x, uint32_t m,
+                      float *y, bool add)
+{
+    struct fast_next next = { w->w, w->stride };
+    void *scratch = aligned_alloc(64, KERN_OWN);
+    const float *from[KERN_ROWS];
+    float *to[KERN_ROWS];
+
+    cr_assert_not_null(scratch);
+    for (uint32_t r = 0; r < m; r++) {
+        from[r] = x + (uint64_t)r * w->n;
+        to[r] = y + (uint64_t)r * n;
+    }
+    k->fast->across(w, c0, n, from, m, to, add, &next, scratch);
+    free(scratch);
+}
+
+static void across_case(const struct kern *k, uint32_t n, uint32_t cols,
+                        uint32_t gc, uint32_t m)
+{
+    uint32_t seed = n * 7 + cols + m, c0 = cols > gc ? gc / 2 : 0;
+    struct weight w = weight(SEAM_I8, n, cols, gc, false, &seed);
+    float *x = malloc((uint64_t)m * n * sizeof *x);
+    float *y = malloc((uint64_t)m * cols * sizeof *y);
+    float *one = malloc(cols * sizeof *one);
+
+    cr_assert_eq(kern_form(k, &w.m).kind, KERN_BYTES);
+    w.data[0] = 0x80;
+    for (uint64_t i = 0; i < (uint64_t)m * n; i++)
+        x[i] = noise(&seed);
+    go_across(k, &w.m, 0, cols, x, m, y, false);
+    for (uint32_t r = 0; r < m; r++) {
+        const float *row = y + (uint64_t)r * cols;
+
+        /* Alone, and in two pieces. */
+        go_across(k, &w.m, c0, cols - c0, x + (uint64_t)r * n, 1, one + c0,
+                  false);
+        if (c0)
+            go_across(k, &w.m, 0, c0, x + (uint64_t)r * n, 1, one, false);
+        cr_assert_eq(memcmp(one, row, cols * sizeof *one), 0,
+                     "%s: [%u, %u] group %u: row %u of %u", k->name, n, cols,
+                     gc, r, m);
+        for (uint32_t c = 0; c < cols; c++) {
+            double sum = 0, size = 0;
+
+            for (uint32_t i = 0; i < n; i++) {
+                double p = value(&w, i, c) * x[(uint64_t)r * n + i];
+
+                sum += p;
+                size += p * p;
+            }
+            cr_assert_lt(fabs(row[c] - sum), 1e-6 + 2e-4 * sqrt(size),
+                         "%s: [%u, %u] group %u: %g is not %g", k->name, n,
+                         cols, gc, row[c], sum);
+        }
+    }
+    /* Added to what is there: twice as much. */
+    memcpy(one, y, cols * sizeof *one);
+    go_across(k, &w.m, 0, cols, x, 1, one, true);
+    for (uint32_t c = 0; n <= 256 && c < cols; c++)
+        cr_expect_float_eq(one[c], 2 * y[c], 1e-5 + 1e-6 * fabs(y[c]));
+    weight_free(&w);
+    free(x), free(y), free(one);
+}
+
+Test(fast_kern, products_across_int8_rows_depend_on_no_other_row_nor_the_cut)
+{
+    static const uint32_t m[] = { 1, 2, 3, 7, 96 };
+    static const struct {
+        uint32_t n, cols, group;
+    } shape[] = {
+        { 256, 256, 128 }, { 64, 128, 64 },   { 100, 96, 32 }, { 1, 32, 32 },
+        { 258, 160, 32 },  { 600, 256, 256 }, { 6, 192, 64 },
+    };
+
+    for (size_t t = 0; t < sizeof TABLE / sizeof *TABLE; t++) {
+        const struct kern *k = kern_pick(TABLE[t]);
+
+        for (size_t s = 0; k && s < sizeof shape / sizeof *shape; s++)
+            for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+                across_case(k, shape[s].n, shape[s].cols, shape[s].group, m[i]);
+    }
+}
+
 /* ---- BF16 weights -------------------------------------------------------- */
 
 static float widened(uint16_t h)
