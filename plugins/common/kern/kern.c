@@ -359,25 +359,26 @@ static uint32_t job_outs(const struct kern_job *j)
 static struct units job_units(const struct kern *k, const struct kern_job *j)
 {
     uint32_t in = j->across ? j->w->n : j->w->k, step = 1 << 17, least = 16;
-    bool one = j->m == 1 && j->w->dtype == SEAM_I4;
+    uint32_t kind = kern_form(k, j->w).kind, unit;
 
+    if (j->m == 1 && kind == KERN_NIBBLES)
+        return (struct units){ 64, KERN_WIDE / 64 };
+    if (j->m == 1 && kind == KERN_BYTES && j->across)
+        return (struct units){ 128, KERN_WIDE / 128 };
     if (j->w->dtype == SEAM_I4)
         least = 64;
     if (j->w->dtype == SEAM_I4 || j->w->dtype == SEAM_I8)
         step = 1 << 18;
     step = (step / (in ? in : 1) + least - 1) / least * least;
-    if (one && kern_form(k, j->w).kind == KERN_NIBBLES)
-        return (struct units){ least, KERN_WIDE / least };
     if (j->m > 6 && step < 64)
         step = 64;
     if (j->m > KERN_ROWS || j->w->dtype == SEAM_I4)
         step = step < 128 ? 128 : step;
     step = step < least ? least : step > KERN_OUTS ? KERN_OUTS : step;
-    if (j->across && j->m == 1 && kern_form(k, j->w).kind == KERN_BYTES)
-        return (struct units){ 128, KERN_WIDE / 128 };
-    if (j->m > 1 || j->across || step < 2 * least)
+    if (j->m > 1 || j->across)
         return (struct units){ step, 1 };
-    return (struct units){ (step / 2 + least - 1) / least * least, 2 };
+    unit = (step / 2 + least - 1) / least * least;
+    return (struct units){ unit, step / unit };
 }
 
 /* Rows of a job that the pass has. */

@@ -18,6 +18,7 @@ static const struct seam_host *host;
 enum {
     MAX_GROUPS = 256,
     SLICE = KERN_OUTS, /* inner activations of one task                    */
+    ONE_STEP = 64,     /* outputs of a single row that may be a task       */
     FEW_ROWS = 8       /* rows routed by one task                          */
 };
 
@@ -76,6 +77,7 @@ struct work {
     uint32_t *busy;  /* [n_experts + 1] experts with pairs, ascending        */
     uint32_t *row;   /* [T * (top_k + 1)] of a pair                          */
     float *share;    /* [T * (top_k + 1)]                                    */
+    float *each;     /* [top_k + 1][d] what busy experts make of a single row */
     float *inner;    /* [T * top_k][ff], then [T][n_shared * ff]             */
     char *x_rec[SIDES];     /* [T] packed rows of x                          */
     char *inner_rec[SIDES]; /* [T * top_k] and [T] packed inner activations  */
@@ -100,6 +102,7 @@ static uint64_t work_layout(const struct moe *m, void *ws, struct work *s)
     s->busy = plug_take(&a, e + 1, sizeof *s->busy);
     s->row = plug_take(&a, t * (m->top_k + 1), sizeof *s->row);
     s->share = plug_take(&a, t * (m->top_k + 1), sizeof *s->share);
+    s->each = plug_take(&a, (uint64_t)(m->top_k + 1) * m->d, sizeof *s->each);
     s->inner =
         plug_take(&a, m->floats ? t * m->ff * (m->top_k + m->n_shared) : 0,
                   sizeof *s->inner);
@@ -438,13 +441,69 @@ static void down_products(const struct work *s, uint32_t e, uint32_t o0,
     k->dot(w, o0, o1, x, n, y, NULL, false, scratch);
 }
 
+/* down_proj for a single row: every expert by itself, so that its weights are
+ * read as they lie, and then the sum. */
+static struct kern_pile one_pile(const void *arg, uint32_t b)
+{
+    const struct work *s = arg;
+    const struct kern_mat *w = &s->l->expert[s->busy[b]].down;
+
+    return (struct kern_pile){ (w->n + ONE_STEP - 1) / ONE_STEP,
+                               at_once(s) / 2 / ONE_STEP,
+                               ONE_STEP * kern_cost(w, 1) };
+}
+
+static void one_part(void *arg, const struct kern_part *t,
+                     const struct kern_part *next, uint32_t worker)
+{
+    const struct work *s = arg;
+    const struct moe *m = s->m;
+    uint32_t e = s->busy[t->pile], o0 = t->i * ONE_STEP;
+    uint32_t o1 = (t->i + t->n) * ONE_STEP;
+    struct fast_next after =
+        fast_next(&s->l->expert[s->busy[next->pile]].down, next->i * ONE_STEP);
+
+    down_products(s, e, o0, o1 < m->d ? o1 : m->d, s->start[e], 1,
+                  s->each + (uint64_t)t->pile * m->d + o0, &after,
+                  m->scratch + worker * m->worker_bytes);
+}
+
+/* y += what expert e made of pair i, n columns. */
+static void add_expert(const struct work *s, uint32_t e, uint32_t i,
+                       const float *v, uint32_t n, float *y)
+{
+    if (e < s->m->n_experts)
+        s->m->k->axpy(s->share[i], v, n, y);
+    else
+        s->m->k->add(y, v, n, y);
+}
+
+/* Columns that one worker sums. */
+static uint32_t sum_width(const struct moe *m)
+{
+    return ((m->d + m->n_workers - 1) / m->n_workers + 15) & ~15u;
+}
+
+static void one_sum(void *arg, uint32_t t, uint32_t worker)
+{
+    const struct work *s = arg;
+    uint32_t d = s->m->d, width = sum_width(s->m), o = t * width;
+    uint32_t n = d - o < width ? d - o : width;
+    float *y = (float *)plug_row(s->y, 0) + o;
+
+    (void)worker;
+    memset(y, 0, n * sizeof *y);
+    for (uint32_t b = 0; b < s->n_busy; b++)
+        add_expert(s, s->busy[b], s->start[s->busy[b]],
+                   s->each + (uint64_t)b * d + o, n, y);
+}
+
 static struct kern_pile down_pile(const void *arg, uint32_t p)
 {
     const struct work *s = arg;
 
     (void)p;
-    return (struct kern_pile){ (s->m->d + s->slice - 1) / s->slice,
-                               s->n > 1 ? 1 : at_once(s) / s->slice, 1 };
+    return (struct kern_pile){ (s->m->d + s->slice - 1) / s->slice, 1, 1 };
 }
 
 /* Slices of output columns: every expert's share of them, experts ascending. */
@@ -476,12 +535,8 @@ static void down_part(void *arg, const struct kern_part *t,
             down_products(s, e, o0, o1, i, n, tmp, &after, scratch);
             for (uint32_t r = 0; r < n; r++) {
                 float *y = (float *)plug_row(s->y, s->row[i + r]) + o0;
-                const float *v = tmp + r * KERN_OUTS;
 
-                if (e < m->n_experts)
-                    m->k->axpy(s->share[i + r], v, o1 - o0, y);
-                else
-                    m->k->add(y, v, o1 - o0, y);
+                add_expert(s, e, i + r, tmp + r * KERN_OUTS, o1 - o0, y);
             }
         }
     }
@@ -522,15 +577,12 @@ static void moe_trace_set(void *self, void *ctx,
 
 /* ---- The block ----------------------------------------------------------- */
 
-/* Output columns of a slice: whole tiles of one row; with more, enough slices
- * for the pool, but wide enough that rows of int4 words are read in long
- * pieces. */
-static uint32_t down_slice(const struct moe *m, uint32_t n)
+/* Output columns of one task: enough tasks for the pool, wide enough that rows
+ * of int4 words are read in long pieces. */
+static uint32_t down_slice(const struct moe *m)
 {
     uint32_t s = (m->d / (4 * m->n_workers) + 63) & ~63u;
 
-    if (n == 1)
-        return 64;
     return s < 128 ? 128 : s > KERN_OUTS ? KERN_OUTS : s;
 }
 
@@ -558,7 +610,7 @@ static int moe_forward(void *self, const struct seam_exec *e,
     s.x = &b->x;
     s.y = &b->y;
     s.n = n;
-    s.slice = down_slice(m, n);
+    s.slice = down_slice(m);
     router = (struct kern_job){
         .w = &s.l->router,
         .x = b->x.data,
@@ -572,7 +624,13 @@ static int moe_forward(void *self, const struct seam_exec *e,
     group_pairs(&s);
     kern_deal(host,
               &(struct kern_deal){ s.n_busy, inner_pile, inner_part, &s });
-    kern_deal(host, &(struct kern_deal){ 1, down_pile, down_part, &s });
+    if (n == 1) {
+        kern_deal(host,
+                  &(struct kern_deal){ s.n_busy, one_pile, one_part, &s });
+        parallel((m->d + sum_width(m) - 1) / sum_width(m), one_sum, &s);
+    } else {
+        kern_deal(host, &(struct kern_deal){ 1, down_pile, down_part, &s });
+    }
     for (uint32_t r = 0; r < n; r++)
         if (b->step->slot[r] >= 0 && !routed(&s, r))
             for (uint32_t i = 0; i < m->d; i++)
