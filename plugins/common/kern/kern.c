@@ -238,7 +238,7 @@ static struct kern_part part_from(const struct kern_deal *d, uint32_t u,
     return p;
 }
 
-/* Take units from the low end of a stack, half of what is left if that may be
+/* Take units from the low end of a stack, a third of what is left if that may be
  * taken at once, or a single one from the high end; next begins at what is then
  * lowest. */
 static bool stack_take(const struct kern_deal *d, struct stack *s, bool low,
@@ -260,7 +260,7 @@ static bool stack_take(const struct kern_deal *d, struct stack *s, bool low,
             continue;
         }
         p->n = p->n < pile.most ? p->n : pile.most;
-        p->n = p->n < (end - from + 1) / 2 ? p->n : (end - from + 1) / 2;
+        p->n = p->n < (end - from + 2) / 3 ? p->n : (end - from + 2) / 3;
         from += p->n;
         to = (uint64_t)from << 32 | end;
     } while (!atomic_compare_exchange_weak_explicit(
@@ -365,6 +365,8 @@ static struct units job_units(const struct kern *k, const struct kern_job *j)
         return (struct units){ 64, KERN_WIDE / 64 };
     if (j->m == 1 && kind == KERN_BYTES && j->across)
         return (struct units){ 128, KERN_WIDE / 128 };
+    if (j->m == 1 && kind == KERN_BYTES)
+        return (struct units){ 32, KERN_WIDE / 32 };
     if (j->w->dtype == SEAM_I4)
         least = 64;
     if (j->w->dtype == SEAM_I4 || j->w->dtype == SEAM_I8)

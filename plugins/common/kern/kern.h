@@ -14,7 +14,7 @@
 
 /* Rows of x that one call takes; callers cut larger batches. */
 #define KERN_ROWS 96
-/* Outputs that one call of dot takes, and of one row packed for int4. */
+/* Outputs that one call of dot takes, and with one packed row. */
 #define KERN_OUTS 256
 #define KERN_WIDE 1024
 /* Scratch of one worker, 64-byte aligned: what dot needs, and behind that of

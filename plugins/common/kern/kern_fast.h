@@ -64,7 +64,7 @@ struct kern_fast {
                  uint32_t n, void *rec);
 
     /* y[r][o] (+)= sum_i w[o][i] x[r][i] + bias[o], as kern.dot: at most
-     * KERN_OUTS outputs (KERN_WIDE with one row and int4) and FAST_ROWS rows; y
+     * KERN_OUTS outputs (KERN_WIDE with one row) and FAST_ROWS rows; y
      * is [m][ldy] from output o0 on,
      * rec the first of m records that lie `stride` bytes apart, with room for a
      * multiple of FAST_BLOCK records.  next is what will be read after w, to be
