@@ -16,7 +16,9 @@
  * of a result depends on how the sequence was cut into steps.
  *
  * Rollback is forgetting entries: the log has room for those of a whole chunk
- * and of max_draft tokens after it, which are entries of the next one. */
+ * and of max_draft tokens after it, which are entries of the next one.  The
+ * inputs of the convolution are a ring with one row more for each draft than the
+ * next token needs, so that those of forgotten entries are overwritten next. */
 #ifndef SEAM_PLUGINS_KDA_STATE_H
 #define SEAM_PLUGINS_KDA_STATE_H
 
@@ -25,7 +27,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SEAM_LAYOUT_KDA UINT64_C(0x6b64610000000002)
+#define SEAM_LAYOUT_KDA UINT64_C(0x6b64610000000003)
 
 enum {
     KDA_CHUNK = 8,   /* tokens of a chunk at most                             */
@@ -41,19 +43,17 @@ struct kda_dims {
 };
 
 /* One row of state of one layer.  Floats; H heads of D keys and values, R =
- * kda_log_rows, M = 1 + max_draft. */
+ * kda_log_rows, M = 1 + max_draft, W = kda_window_rows. */
 struct kda_state {
     float *S; /* [H] matrices, see kda_columns_at                             */
     float *key;    /* [H][R][D]                                               */
     float *delta;  /* [H][R][D]                                               */
     float *decay;  /* [H][M][D]       D_j of entry j at (j + *turn) % M       */
-    float *window; /* [conv - 1 + max_draft][3 * H * D]  inputs of the
-                      convolution, channels q | k | v: from row a - 1 on those
-                      before the next token when a tokens of the last step
-                      stand, from row 0 on when none is named                 */
+    float *window; /* [W][3 * H * D]  inputs of the convolution, channels
+                      q | k | v: of entry j at (j + *turn) % W                */
     int32_t *n;    /* entries before the last step; add the tokens of it that
                       stand.  Negative when it has folded some of its own.    */
-    uint32_t *turn; /* entries that were ever folded, modulo M                */
+    uint32_t *turn; /* entries that were ever folded, kda_turn of them        */
 };
 
 /* Tokens of a chunk when no decay is below exp(lower_bound); 0: not even one. */
@@ -69,7 +69,8 @@ static inline uint32_t kda_log_rows(const struct kda_dims *d)
     return d->chunk + d->max_draft;
 }
 
-/* The rows of the window a step leaves at most. */
+/* Inputs that are kept: those that the next token needs, however many drafts of
+ * the last step stand. */
 static inline uint32_t kda_window_rows(const struct kda_dims *d)
 {
     return d->n_conv > 1 ? d->n_conv - 1 + d->max_draft : 0;
@@ -127,6 +128,15 @@ static inline struct kda_state kda_state_of(const struct kda_dims *d,
     return s;
 }
 
+/* Entries ever folded as a state counts them, with what matters of it for the
+ * two rings. */
+static inline uint32_t kda_turn(const struct kda_dims *d, uint32_t folded)
+{
+    uint32_t rows = kda_window_rows(d);
+
+    return folded % ((1 + d->max_draft) * (rows ? rows : 1));
+}
+
 /* Where the entry j of head h keeps its decay, when `turn` have been folded. */
 static inline float *kda_decay(const struct kda_dims *d,
                                const struct kda_state *s, uint32_t turn,
@@ -143,22 +153,22 @@ static inline float *kda_entry(const struct kda_dims *d, float *log, uint32_t h,
     return log + ((uint64_t)h * kda_log_rows(d) + j) * d->dim;
 }
 
-/* The first row of the window when acc tokens of the last step stand. */
-static inline uint32_t kda_window_at(const struct kda_dims *d, int32_t acc)
+/* The inputs of entry j >= 1 - conv when `turn` have been folded; those of
+ * entries before 0 are older ones.  NULL: a convolution that keeps none. */
+static inline float *kda_window(const struct kda_dims *d,
+                                const struct kda_state *s, uint32_t turn,
+                                int32_t j)
 {
-    return acc <= 0 || (uint32_t)acc > 1 + d->max_draft ? 0 : (uint32_t)acc - 1;
+    uint32_t rows = kda_window_rows(d);
+
+    return rows ? s->window + (turn % rows + rows + (uint32_t)j) % rows * 3 *
+                                  (uint64_t)d->heads * d->dim
+                : NULL;
 }
 
 /* Let acc tokens of the last step stand: what commit does to a row. */
-static inline void kda_state_commit(const struct kda_dims *d,
-                                    const struct kda_state *s, int32_t acc)
+static inline void kda_state_commit(const struct kda_state *s, int32_t acc)
 {
-    uint64_t w = (uint64_t)3 * d->heads * d->dim;
-    uint32_t at = kda_window_at(d, acc);
-
-    if (at && d->n_conv > 1)
-        memmove(s->window, s->window + at * w,
-                (d->n_conv - 1) * w * sizeof(float));
     *s->n += acc;
 }
 

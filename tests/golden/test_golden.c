@@ -338,9 +338,11 @@ static void state_compare(struct watch *w, struct rig_seq *s, const char *fmt,
          * oldest first. */
         ref = watch_ref("prefill150.layers.%u.conv_state", layer);
         for (uint64_t ch = 0; ch < channels; ch++)
-            for (uint32_t j = 0; j < 3; j++) {
-                double e = fabs((double)got.window[j * channels + ch] -
-                                (double)ref[ch * 4 + 1 + j]);
+            for (int32_t j = 0; j < 3; j++) {
+                const float *u =
+                    kda_window(&dims, &got, *got.turn, *got.n - 3 + j);
+                double e =
+                    fabs((double)u[ch] - (double)ref[ch * 4 + 1 + (uint32_t)j]);
 
                 if (!(e <= w->worst[W_CONV]))
                     w->worst[W_CONV] = e;

@@ -362,6 +362,25 @@ Test(kda, keeps_the_contract_with_chunks_of_any_length)
         }
 }
 
+/* A step of up to four tokens overwrites none of the inputs that it needs, or
+ * some, or has none to keep. */
+Test(kda, keeps_the_contract_with_windows_of_any_length)
+{
+    static const uint32_t conv[] = { 1, 2, 9 };
+
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t ref = 0; ref < 2; ref++) {
+            struct world w = { .seed = 17 + i, .conv = conv[i] };
+            struct check c =
+                check_of(ref ? "kda_ref" : "kda", &w, WORLD_KDA, NULL);
+
+            check_cuts(&c);
+            check_accept(&c);
+            check_random(&c, 6 + i, 60);
+            th_free(c.h);
+        }
+}
+
 Test(kda, refuses_decays_that_no_chunk_can_hold)
 {
     for (uint32_t ref = 0; ref < 2; ref++) {

@@ -150,9 +150,10 @@ static void check_kda(const char *plugin)
             cr_expect_lt(worst(got, state + h * 32 * 32, 32 * 32), 2e-5);
         }
         for (uint32_t ch = 0; ch < 384; ch++)
-            for (uint32_t j = 0; j < 3; j++)
+            for (int32_t j = 0; j < 3; j++)
                 cr_expect_float_eq(
-                    at.window[j * 384 + ch], conv[ch * 4 + 1 + j], 2e-5,
+                    kda_window(&dims, &at, *at.turn, *at.n - 3 + j)[ch],
+                    conv[ch * 4 + 1 + (uint32_t)j], 2e-5,
                     "%s layer %u channel %u", plugin, layer[i], ch);
         tb_free(b);
         free(in), free(want), free(state), free(conv), free(y);

@@ -101,51 +101,43 @@ static float *input(const struct head *p, uint32_t part, uint32_t j)
            (uint64_t)p->h * p->s->m->dim;
 }
 
-/* Copy this head's window of the step's start to hist [past][3][dim], and leave
- * in the state the one after the step, or after each of its tokens. */
-static void move_window(const struct head *p, float *hist)
+/* 3.2 in place, last token first because each needs the inputs before it.  The
+ * inputs enter the window first; what they overwrite there of those that this
+ * step needs is copied to hist [conv - 1][3][dim]. */
+static void convolve(const struct head *p, float *hist)
 {
     const struct kda *m = p->s->m;
-    uint32_t past = m->n_conv - 1, dim = m->dim;
-    uint32_t first = lasting(m, p->n) ? p->n : 1; /* input of row 0           */
-    uint32_t rows = past + p->n - first;
-    float *window = p->state.window + (uint64_t)p->h * dim;
-    const float *old =
-        window + (past ? kda_window_at(&m->dims, p->n_accept) : 0) * 3 * p->w;
+    uint32_t past = m->n_conv - 1, dim = m->dim, turn = *p->state.turn;
+    int32_t have = *p->state.n + p->n_accept;
+    bool over = past + p->n > kda_window_rows(&m->dims);
+    const float *tap[MAX_CONV];
+    uint64_t ld = over ? dim : p->w; /* from channels to channels */
 
-    for (uint32_t i = 0; i < past; i++)
-        for (uint32_t c = Q; c <= V; c++)
-            memcpy(hist + (i * 3 + c) * dim, old + (i * 3 + c) * p->w,
+    for (uint32_t i = 0; i < past; i++) {
+        tap[i] =
+            kda_window(&m->dims, &p->state, turn, have + (int32_t)(i - past)) +
+            (uint64_t)p->h * dim;
+        for (uint32_t c = Q; over && c <= V; c++)
+            memcpy(hist + (i * 3 + c) * dim, tap[i] + c * p->w,
                    dim * sizeof *hist);
-    for (uint32_t i = 0; past && i < rows; i++) {
-        int64_t src = (int64_t)first + i - past; /* token, or history */
-
-        for (uint32_t c = Q; c <= V; c++)
-            memcpy(window + (i * 3 + c) * p->w,
-                   src >= 0 ? input(p, c, (uint32_t)src)
-                            : hist + ((src + past) * 3 + c) * dim,
-                   dim * sizeof *window);
+        tap[i] = over ? hist + i * 3 * dim : tap[i];
     }
-}
-
-/* 3.2 in place, last token first because each needs the inputs before it. */
-static void convolve(const struct head *p, const float *hist)
-{
-    const struct kda *m = p->s->m;
-    uint32_t past = m->n_conv - 1;
-
+    for (uint32_t j = past && p->n > kda_window_rows(&m->dims) ? p->n - past
+                                                               : 0;
+         past && j < p->n; j++)
+        for (uint32_t c = Q; c <= V; c++)
+            memcpy(kda_window(&m->dims, &p->state, turn, have + (int32_t)j) +
+                       c * p->w + (uint64_t)p->h * dim,
+                   input(p, c, j), dim * sizeof *hist);
     for (uint32_t j = p->n; j-- > 0;)
         for (uint32_t c = Q; c <= V; c++) {
             const float *u[MAX_CONV];
 
-            for (uint32_t i = 0; i <= past; i++) {
-                int64_t src = (int64_t)j + i - past;
-
-                u[i] = src >= 0 ? input(p, c, (uint32_t)src)
-                                : hist + ((src + past) * 3 + c) * m->dim;
-            }
-            m->k->conv(p->s->l->conv + c * p->w + (uint64_t)p->h * m->dim,
-                       3 * p->w, u, m->n_conv, m->dim, input(p, c, j));
+            for (uint32_t i = 0; i <= past; i++)
+                u[i] = j + i < past ? tap[j + i] + c * ld
+                                    : input(p, c, j + i - past);
+            m->k->conv(p->s->l->conv + c * p->w + (uint64_t)p->h * dim,
+                       3 * p->w, u, m->n_conv, dim, input(p, c, j));
         }
 }
 
@@ -281,7 +273,6 @@ static void head_task(void *arg, uint32_t i, uint32_t worker)
     if (!p.n)
         return;
     p.state = kda_state_of(&m->dims, &m->g, s->layer, s->step->state_row[seq]);
-    move_window(&p, hist);
     convolve(&p, hist);
     for (uint32_t j = 0; j < p.n; j++) {
         float *beta = s->b + (uint64_t)p.tok[j] * m->heads + p.h;
@@ -326,7 +317,7 @@ static void count_entries(const struct work *s)
             folds = (before + (int32_t)n - 1) / C;
         *state.n = before - folds * C;
         *state.turn =
-            (*state.turn + (uint32_t)(folds * C)) % (1 + s->m->dims.max_draft);
+            kda_turn(&s->m->dims, *state.turn + (uint32_t)(folds * C));
     }
 }
 
@@ -466,33 +457,18 @@ static int kda_forward(void *self, const struct seam_exec *e,
     return SEAM_OK;
 }
 
-struct commit {
-    const struct kda *m;
-    const int32_t *row, *n_accept;
-};
-
-static void commit_task(void *arg, uint32_t t, uint32_t worker)
-{
-    const struct commit *c = arg;
-    uint32_t i = t / c->m->n_layers, l = t % c->m->n_layers;
-    struct kda_state state;
-
-    (void)worker;
-    if (c->row[i] < 0)
-        return;
-    state = kda_state_of(&c->m->dims, &c->m->g, l, c->row[i]);
-    kda_state_commit(&c->m->dims, &state, c->n_accept[i]);
-}
-
 static int kda_commit(void *self, const struct seam_exec *e, uint32_t n,
                       const int32_t *row, const int32_t *n_accept)
 {
     struct kda *m = self;
-    struct commit c = { m, row, n_accept };
 
     (void)e;
-    if (n && m->n_layers)
-        host->parallel_for(host->ctx, n * m->n_layers, commit_task, &c);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t l = 0; row[i] >= 0 && l < m->n_layers; l++) {
+            struct kda_state state = kda_state_of(&m->dims, &m->g, l, row[i]);
+
+            kda_state_commit(&state, n_accept[i]);
+        }
     return SEAM_OK;
 }
 

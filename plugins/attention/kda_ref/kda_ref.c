@@ -89,7 +89,7 @@ static void fold(const struct kda *m, const struct kda_state *state, uint32_t n,
                     (float)S[d * dim + e];
         kda_state_drop(&m->dims, state, h, n);
     }
-    *state->turn = (*state->turn + m->dims.chunk) % (1 + m->dims.max_draft);
+    *state->turn = kda_turn(&m->dims, *state->turn + m->dims.chunk);
 }
 
 /* ---- The formulas -------------------------------------------------------- */
@@ -99,36 +99,27 @@ static double sigmoid(double v)
     return 1 / (1 + exp(-v));
 }
 
-/* 3.2: c = silu(conv) of the window and the token's inputs u. */
+/* 3.2: c = silu(conv) of the inputs u of entry n and those before, which they
+ * are kept beside. */
 static void convolve(const struct kda *m, const struct layer *l,
-                     const float *window, const double *u, double *c)
+                     const struct kda_state *state, uint32_t n, const double *u,
+                     double *c)
 {
-    uint64_t n = (uint64_t)3 * m->heads * m->dim;
+    uint64_t all = (uint64_t)3 * m->heads * m->dim;
     uint32_t past = m->n_conv - 1;
 
-    for (uint64_t ch = 0; ch < n; ch++) {
+    for (uint64_t ch = 0; ch < all; ch++) {
         const double *w = l->conv + ch * m->n_conv;
         double sum = w[past] * (float)u[ch];
 
         for (uint32_t j = 0; j < past; j++)
-            sum += w[j] * window[j * n + ch];
+            sum += w[j] * kda_window(&m->dims, state, *state->turn,
+                                     (int32_t)(n + j - past))[ch];
         c[ch] = sum * sigmoid(sum);
     }
-}
-
-/* The inputs u enter a window [conv - 1] whose j tokens before stay. */
-static void enter(const struct kda *m, float *window, uint32_t j,
-                  const double *u)
-{
-    uint64_t n = (uint64_t)3 * m->heads * m->dim;
-    uint32_t past = m->n_conv - 1;
-
-    if (!past)
-        return;
-    if (!j)
-        memmove(window, window + n, (past - 1) * n * sizeof *window);
-    for (uint64_t ch = 0; ch < n; ch++)
-        window[(past - 1 + j) * n + ch] = (float)u[ch];
+    for (uint64_t ch = 0; past && ch < all; ch++)
+        kda_window(&m->dims, state, *state->turn, (int32_t)n)[ch] =
+            (float)u[ch];
 }
 
 /* 3.3: v / sqrt(sum v^2 + 1e-6) * scale. */
@@ -189,16 +180,15 @@ static void append(const struct kda *m, const struct kda_state *state,
     }
 }
 
-/* Token t of the step, after the inputs in the window [conv - 1] and with n
- * entries in the log, to which it appends its own. */
+/* Token t of the step, with n entries in the log, to which it appends its own. */
 static void token(const struct kda *m, const struct layer *l,
-                  const struct kda_state *state, const float *window,
-                  uint32_t n, uint64_t t, struct scratch *s)
+                  const struct kda_state *state, uint32_t n, uint64_t t,
+                  struct scratch *s)
 {
     uint32_t dim = m->dim;
     uint64_t w = (uint64_t)m->heads * dim;
 
-    convolve(m, l, window, s->u + t * 3 * w, s->c);
+    convolve(m, l, state, n, s->u + t * 3 * w, s->c);
     for (uint32_t h = 0; h < m->heads; h++) {
         uint64_t at = (uint64_t)h * dim;
         double *q = s->c + Q * w + at, *k = s->c + K * w + at;
@@ -221,8 +211,8 @@ static void token(const struct kda *m, const struct layer *l,
 
 /* ---- The block ----------------------------------------------------------- */
 
-/* One sequence of the step: tokens [t0, t1).  One that can be rolled back keeps
- * all inputs and folds nothing of its own. */
+/* One sequence of the step: tokens [t0, t1).  One that can be rolled back folds
+ * nothing of its own. */
 static void sequence(const struct kda *m, const struct layer *l, uint32_t layer,
                      const struct seam_step *step, uint32_t i,
                      struct scratch *s)
@@ -230,8 +220,7 @@ static void sequence(const struct kda *m, const struct layer *l, uint32_t layer,
     struct kda_state state =
         kda_state_of(&m->dims, &m->g, layer, step->state_row[i]);
     int32_t chunk = (int32_t)m->dims.chunk, n = *state.n + step->n_accept[i];
-    uint64_t w = (uint64_t)3 * m->heads * m->dim;
-    uint32_t width = 0, j = 0, at;
+    uint32_t width = 0;
     bool last;
 
     for (int32_t t = step->q_start[i]; t < step->q_start[i + 1]; t++)
@@ -241,25 +230,15 @@ static void sequence(const struct kda *m, const struct layer *l, uint32_t layer,
     last = width > 1 + m->dims.max_draft;
     for (; n >= chunk; n -= chunk)
         fold(m, &state, (uint32_t)n, s->S);
-    at = kda_window_at(&m->dims, step->n_accept[i]);
-    if (m->n_conv > 1)
-        memmove(state.window, state.window + at * w,
-                (m->n_conv - 1) * w * sizeof *state.window);
     *state.n = n;
     for (int32_t t = step->q_start[i]; t < step->q_start[i + 1]; t++) {
-        const double *u = s->u + (uint64_t)t * w;
-        uint32_t old = last || !j ? 0 : j - 1;
-
         if (step->slot[t] < 0)
             continue;
         if (last && n == chunk) {
             fold(m, &state, (uint32_t)n, s->S);
             n = 0;
         }
-        token(m, l, &state, m->n_conv > 1 ? state.window + old * w : NULL,
-              (uint32_t)n++, (uint64_t)t, s);
-        enter(m, state.window, last ? 0 : j, u);
-        j++;
+        token(m, l, &state, (uint32_t)n++, (uint64_t)t, s);
     }
     if (last)
         *state.n = n - (int32_t)width;
@@ -360,7 +339,7 @@ static int kda_commit(void *self, const struct seam_exec *e, uint32_t n,
         for (uint32_t l = 0; row[i] >= 0 && l < m->n_layers; l++) {
             struct kda_state state = kda_state_of(&m->dims, &m->g, l, row[i]);
 
-            kda_state_commit(&m->dims, &state, n_accept[i]);
+            kda_state_commit(&state, n_accept[i]);
         }
     return SEAM_OK;
 }
