@@ -19,7 +19,10 @@ static const struct {
     { SEAM_BF16, SEAM_LAYOUT_SPARSE_MLA_BF16 },
     { SEAM_F8E4M3, SEAM_LAYOUT_SPARSE_MLA_FP8 },
 };
-enum { KV_DTYPES = sizeof kv_dtype / sizeof *kv_dtype };
+enum {
+    KV_DTYPES = sizeof kv_dtype / sizeof *kv_dtype,
+    KV_DEFAULT = 1, /* BF16: the model's own latents are no more exact    */
+};
 
 static inline uint64_t kv_record_bytes(uint16_t dtype, uint32_t n)
 {

@@ -130,7 +130,7 @@ Test(reload, sigterm_during_a_swap_ends_cleanly)
         "\"max_tokens\":600}";
     static const char drain[] =
         "{\"role\":\"sparse_attention\",\"name\":\"sparse_mla\","
-        "\"unpinned\":true,\"config\":{\"kv_dtype\":\"bf16\"},"
+        "\"unpinned\":true,\"config\":{\"kv_dtype\":\"f32\"},"
         "\"on_layout_change\":\"drain\",\"timeout_ms\":60000}";
     struct server s;
     struct client a, b;

@@ -157,7 +157,7 @@ Test(engine, context_bounds_prompt_and_answer)
 Test(engine, company_and_preemption_change_no_token)
 {
     static const struct seam_flag few_pages[] = {
-        { "engine.cache_bytes", "2774000" }, { "model.max_context", "464" }
+        { "engine.cache_bytes", "2507000" }, { "model.max_context", "464" }
     };
     enum { N = N_COMPANY, LEN = 120 };
     struct fixture f;

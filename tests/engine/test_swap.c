@@ -400,7 +400,7 @@ static void change_layout(enum seam_swap_layout on)
     static struct answer plain[N_STREAMS], small[N_STREAMS], got[N_STREAMS];
     struct wish w = { .role = SEAM_ROLE_SPARSE,
                       .name = "sparse_mla",
-                      .config = "{\"kv_dtype\":\"bf16\"}",
+                      .config = "{\"kv_dtype\":\"f32\"}",
                       .on = on };
     struct fixture f;
     struct seam_swap_report r;
@@ -450,7 +450,7 @@ Test(swap, replay_happens_in_the_middle_of_answers)
 {
     struct wish w = { .role = SEAM_ROLE_SPARSE,
                       .name = "sparse_mla",
-                      .config = "{\"kv_dtype\":\"bf16\"}" };
+                      .config = "{\"kv_dtype\":\"f32\"}" };
     struct fixture f;
     struct seam_swap_report r;
     struct seam_error err;
@@ -500,7 +500,7 @@ Test(swap, replay_happens_in_the_middle_of_answers)
 Test(swap, the_disk_tier_goes_with_the_plugins)
 {
     enum { N = 200, GEN = 6 };
-    static const char *const layout[] = { NULL, "{\"kv_dtype\":\"bf16\"}" };
+    static const char *const layout[] = { NULL, "{\"kv_dtype\":\"f32\"}" };
     static int32_t prompt[N], want[2][GEN], got[GEN];
     char dir[] = "/tmp/seam-swap-XXXXXX";
     const struct seam_flag flags[] = { { "engine.prefix_dir", dir } };
@@ -654,7 +654,7 @@ Test(swap, stop_gives_up_what_is_under_way)
 {
     struct wish w = { .role = SEAM_ROLE_SPARSE,
                       .name = "sparse_mla",
-                      .config = "{\"kv_dtype\":\"bf16\"}",
+                      .config = "{\"kv_dtype\":\"f32\"}",
                       .on = SEAM_SWAP_DRAIN };
     struct fixture f;
     struct seam_swap_opts o = swap_opts(&w);

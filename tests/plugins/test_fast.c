@@ -66,6 +66,9 @@ static const char *config(uint32_t isa, const char *more)
     return text[isa];
 }
 
+/* Planes that round nothing, where results are held to limits of F32. */
+#define F32_PLANES ", \"kv_dtype\": \"f32\""
+
 #define EACH_ISA(isa)                          \
     for (uint32_t isa = 0; isa < N_ISA; isa++) \
         if (runs(isa))
@@ -116,7 +119,9 @@ static void all_oracles(const char *plugin, enum world_kind kind,
         EACH_ISA(isa)
         if (matters(isa, &w[i])) {
             struct world one = w[i];
-            struct check c = check_of(plugin, &one, kind, config(isa, ""));
+            struct check c =
+                check_of(plugin, &one, kind,
+                         config(isa, kind == WORLD_MLA ? F32_PLANES : ""));
 
             c.limit = limit_of(isa, &w[i]);
             answer.real = c.oracle;
@@ -603,7 +608,7 @@ Test(sparse_mla, rounds_what_it_keeps_when_told_to)
 
 Test(sparse_mla, swaps_with_its_reference)
 {
-    swap_live("sparse_mla", "sparse_mla_ref", WORLD_MLA, "");
+    swap_live("sparse_mla", "sparse_mla_ref", WORLD_MLA, F32_PLANES);
     swap_live("sparse_mla", "sparse_mla_ref", WORLD_MLA,
               ", \"kv_dtype\": \"bf16\"");
     swap_live("sparse_mla", "sparse_mla_ref", WORLD_MLA,
@@ -662,7 +667,7 @@ Test(sparse_mla, shares_the_spans_of_a_long_selection)
     {
         if (isa >= FIRST_INTEGER)
             continue;
-        long_selection(isa, "", isa ? 0 : 1e-4);
+        long_selection(isa, F32_PLANES, isa ? 0 : 1e-4);
         long_selection(isa, ", \"kv_dtype\": \"bf16\"", 0);
     }
 }
@@ -775,7 +780,7 @@ Test(sparse_mla, selects_what_its_reference_selects_in_a_long_context)
 {
     enum { N = 1500, STEP = 250 };
 
-    static const char *const kept[] = { "", ", \"kv_dtype\": \"bf16\"",
+    static const char *const kept[] = { F32_PLANES, ", \"kv_dtype\": \"bf16\"",
                                         ", \"kv_dtype\": \"fp8\"" };
 
     EACH_ISA(isa)

@@ -202,6 +202,7 @@ static void check_mla(const char *plugin)
     struct golden g;
 
     golden_open(&g, NULL);
+    th_config(g.h, "{\"kv_dtype\": \"f32\"}");
     for (uint32_t i = 0; i < 2; i++) {
         struct tb *b = golden_block(&g, plugin, &layer[i], 1);
         const struct seam_trace *trace = b->p->extension("trace/1");

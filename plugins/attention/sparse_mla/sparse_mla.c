@@ -964,9 +964,9 @@ static int read_config(struct mla *m, const struct seam_create *c,
                             key[i].out, err);
     if (!rc)
         rc = plug_model_f64(host, mc, "rms_norm_eps", NULL, &eps, err);
-    if (!rc && c->cfg)
+    if (!rc)
         rc = plug_cfg_word(host, c->cfg, "sparse_mla config", "kv_dtype",
-                           kv_dtype_word, KV_DTYPES, 0, &m->kv, err);
+                           kv_dtype_word, KV_DTYPES, KV_DEFAULT, &m->kv, err);
     if (rc)
         return rc;
     if (host->cfg(host->ctx, mc, "index_kpool_always_select_tail",
