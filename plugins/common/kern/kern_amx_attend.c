@@ -23,7 +23,7 @@ enum {
 struct room {
     char *q;   /* [BLOCKS][k / 32][PLANES] tiles of queries                  */
     char *lat; /* [ATTEND_TILE][lat_row] latents                             */
-    char *mix; /* [k / 16][2] tiles of pairs of latents                      */
+    char *mix; /* [2][4] tiles of pairs of latents, two turns of 32 columns   */
     char *p;   /* [PLANES][ATTEND_HEADS][2 * ATTEND_TILE]                    */
     float *c;  /* [4][SIDE][SIDE]                                            */
     uint64_t lat_row;
@@ -39,7 +39,7 @@ static struct room room(void *mem, uint32_t k)
 
     r.q = plug_take(&a, BLOCKS * PLANES * (uint64_t)(k / 32), TILE_BYTES);
     r.lat = plug_take(&a, ATTEND_TILE, r.lat_row);
-    r.mix = plug_take(&a, 2 * (uint64_t)(k / SIDE), TILE_BYTES);
+    r.mix = plug_take(&a, 2 * 4, TILE_BYTES);
     r.p = plug_take(&a, PLANES * ATTEND_HEADS, 2 * ATTEND_TILE);
     r.c = plug_take(&a, 4, TILE_BYTES);
     r.bytes = a.used;
@@ -220,21 +220,19 @@ static void amx_scores(void *mem, uint32_t k, uint32_t heads, uint16_t dtype,
 
 /* ---- Mixing -------------------------------------------------------------- */
 
-/* Latents 2 j and 2 j + 1 side by side, by columns. */
-static void pair_latents(const struct room *m, uint32_t k, uint32_t end)
+/* Thirty-two columns of latents 2 j and 2 j + 1 side by side: so few at a time
+ * that they never leave the first-level cache. */
+static inline void pair_latents(const struct room *m, uint32_t c, uint32_t end)
 {
-    for (uint32_t j = 0; j < end / 2; j++) {
-        const char *a = m->lat + 2 * j * m->lat_row, *b = a + m->lat_row;
-        char *to = m->mix + j / SIDE * TILE_BYTES + j % SIDE * 64;
+    const char *a = m->lat + 2 * c;
+    char *to = m->mix + c / 32 % 2 * 4 * TILE_BYTES;
 
-        for (uint32_t c = 0; c < k; c += 32, to += 4 * TILE_BYTES) {
-            __m512i x = _mm512_loadu_si512(a + 2 * c);
-            __m512i y = _mm512_loadu_si512(b + 2 * c);
+    for (uint32_t j = 0; j < end; j += 2, a += 2 * m->lat_row, to += 64) {
+        __m512i x = _mm512_loadu_si512(a);
+        __m512i y = _mm512_loadu_si512(a + m->lat_row);
 
-            _mm512_store_si512(to, _mm512_unpacklo_epi16(x, y));
-            _mm512_store_si512(to + 2 * TILE_BYTES,
-                               _mm512_unpackhi_epi16(x, y));
-        }
+        _mm512_store_si512(to, _mm512_unpacklo_epi16(x, y));
+        _mm512_store_si512(to + 2 * TILE_BYTES, _mm512_unpackhi_epi16(x, y));
     }
 }
 
@@ -246,8 +244,9 @@ static void plane_probabilities(const struct room *m, uint32_t heads,
             float part[32] = { 0 };
             __m512i plane[PLANES];
 
-            memcpy(part, p[h] + i, (n - i < 32 ? n - i : 32) * sizeof *part);
-            split(part, plane);
+            if (n - i < 32)
+                memcpy(part, p[h] + i, (n - i) * sizeof *part);
+            split(n - i < 32 ? part : p[h] + i, plane);
             for (uint32_t l = 0; l < PLANES; l++)
                 _mm512_store_si512(
                     m->p + (l * ATTEND_HEADS + h) * 2 * ATTEND_TILE + 2 * i,
@@ -261,7 +260,7 @@ static void mix_tiles(const struct room *m, uint32_t c, uint32_t steps,
                       bool more, float *sum, uint64_t ld)
 {
     const uint64_t row = 2 * ATTEND_TILE, plane = ATTEND_HEADS * row;
-    const char *mix = m->mix + c / SIDE * 2 * TILE_BYTES, *p = m->p;
+    const char *mix = m->mix + c / 32 % 2 * 4 * TILE_BYTES, *p = m->p;
     uint64_t next = ld * sizeof *sum;
     float *second = sum + SIDE * ld;
 
@@ -298,7 +297,7 @@ static void amx_mix(void *mem, uint32_t k, uint32_t heads,
 {
     struct room m = room(mem, k);
     struct tile_config cfg = { .palette = 1 };
-    uint32_t first = heads < SIDE ? heads : SIDE;
+    uint32_t first = heads < SIDE ? heads : SIDE, end = (n + 31) & ~31u;
     bool more = heads > SIDE;
 
     for (uint32_t t = 0; t < 8; t++) {
@@ -309,11 +308,15 @@ static void amx_mix(void *mem, uint32_t k, uint32_t heads,
                                 : second && more ? heads - SIDE
                                                  : first);
     }
-    pair_latents(&m, k, (n + 31) & ~31u);
     plane_probabilities(&m, heads, p, n);
+    pair_latents(&m, 0, end);
     tile_configure(&cfg);
-    for (uint32_t c = 0; c < k; c += 32)
-        mix_tiles(&m, c, (n + 31) / 32, more, sum, ld);
+    for (uint32_t c = 0; c < k; c += 32) {
+        if (c + 32 < k)
+            pair_latents(&m, c + 32, end);
+        __asm__ volatile("" ::: "memory");
+        mix_tiles(&m, c, end / 32, more, sum, ld);
+    }
     _tile_release();
     __asm__ volatile("" ::: "memory");
 }
