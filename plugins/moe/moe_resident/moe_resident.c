@@ -5,7 +5,8 @@
  * once for all rows that chose it.  First every task computes a slice of one
  * expert's inner activations; then every task owns a slice of the output columns
  * and adds up the experts there in ascending order, which needs no locks and
- * makes a row's sum independent of the other rows. */
+ * makes a row's sum independent of the other rows.  A single row's experts are
+ * multiplied one after the other instead, and then added up in that order. */
 #include <seam/plugin.h>
 
 #include <math.h>
