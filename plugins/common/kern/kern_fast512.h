@@ -8,6 +8,11 @@
 #include "kern_fast.h"
 
 #define FAST_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define FAST_UNROLL _Pragma("unroll")
+#else
+#define FAST_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 FAST_INLINE __mmask16 fast_lanes(uint32_t n)
 {

@@ -4,12 +4,7 @@
 #include <math.h>
 
 #define INLINE FAST_INLINE
-
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#define UNROLL FAST_UNROLL
 
 /* ---- Packing ------------------------------------------------------------- */
 

@@ -9,12 +9,7 @@
 #include "kern_fast512.h"
 
 #define INLINE FAST_INLINE
-
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#define UNROLL FAST_UNROLL
 
 enum {
     ROWS = 256, /* of w, whose x is packed at once and has one scale          */
@@ -52,6 +47,22 @@ INLINE void fetch(struct ahead *f)
     }
 }
 
+/* The bytes of four vectors, four by four: quarter q of the new vector j has
+ * bytes 16 q + 4 j and the next three of each. */
+INLINE void interleave(__m512i *v)
+{
+    __m512i t[4];
+
+    t[0] = _mm512_unpacklo_epi8(v[0], v[1]);
+    t[1] = _mm512_unpackhi_epi8(v[0], v[1]);
+    t[2] = _mm512_unpacklo_epi8(v[2], v[3]);
+    t[3] = _mm512_unpackhi_epi8(v[2], v[3]);
+    v[0] = _mm512_unpacklo_epi16(t[0], t[2]);
+    v[1] = _mm512_unpackhi_epi16(t[0], t[2]);
+    v[2] = _mm512_unpacklo_epi16(t[1], t[3]);
+    v[3] = _mm512_unpackhi_epi16(t[1], t[3]);
+}
+
 /* The sums of mr rows of x over a span; acc is [mr][SUMS].  The lanes of quarter
  * q of sum j are columns 16 q + 4 j and the next three. */
 INLINE void multiply(uint32_t mr, const struct span *s,
@@ -68,7 +79,7 @@ INLINE void multiply(uint32_t mr, const struct span *s,
     for (uint32_t j = 0; j < mr * SUMS; j++)
         a[j] = acc[j];
     for (uint32_t i = s->i; i < s->end; i++) {
-        __m512i w[4], t[4];
+        __m512i w[4];
 
         if (mr == 1)
             fetch(ahead);
@@ -77,24 +88,17 @@ INLINE void multiply(uint32_t mr, const struct span *s,
             uint32_t row = j * quarter + i < s->n ? j * quarter + i : s->n - 1;
             const unsigned char *p = s->w + row * s->stride;
 
-            t[j] = _mm512_xor_si512(_mm512_maskz_loadu_epi8(live, p), flip);
+            w[j] = _mm512_xor_si512(_mm512_maskz_loadu_epi8(live, p), flip);
         }
-        w[0] = _mm512_unpacklo_epi8(t[0], t[1]);
-        w[1] = _mm512_unpackhi_epi8(t[0], t[1]);
-        w[2] = _mm512_unpacklo_epi8(t[2], t[3]);
-        w[3] = _mm512_unpackhi_epi8(t[2], t[3]);
-        t[0] = _mm512_unpacklo_epi16(w[0], w[2]);
-        t[1] = _mm512_unpackhi_epi16(w[0], w[2]);
-        t[2] = _mm512_unpacklo_epi16(w[1], w[3]);
-        t[3] = _mm512_unpackhi_epi16(w[1], w[3]);
+        interleave(w);
         UNROLL
         for (uint32_t r = 0; r < mr; r++) {
             UNROLL
             for (uint32_t j = 0; j < 4; j++) {
                 __m512i *l = &a[r * SUMS + j], *m = l + 4;
 
-                *l = fast_dp(*l, t[j], x[r].l + 4 * i);
-                *m = fast_dp(*m, t[j], x[r].m + 4 * i);
+                *l = fast_dp(*l, w[j], x[r].l + 4 * i);
+                *m = fast_dp(*m, w[j], x[r].m + 4 * i);
             }
         }
     }
@@ -246,20 +250,13 @@ static void more_rows(const struct across *a, bool add)
 }
 
 /* The four quarters of a plane, interleaved. */
-static void interleave(int8_t *plane, uint32_t quarter)
+static void interleave_plane(int8_t *plane, uint32_t quarter)
 {
-    __m512i q[4], t[4];
+    __m512i q[4];
 
     for (uint32_t j = 0; j < 4; j++)
         q[j] = _mm512_loadu_si512(plane + j * quarter);
-    t[0] = _mm512_unpacklo_epi8(q[0], q[1]);
-    t[1] = _mm512_unpackhi_epi8(q[0], q[1]);
-    t[2] = _mm512_unpacklo_epi8(q[2], q[3]);
-    t[3] = _mm512_unpackhi_epi8(q[2], q[3]);
-    q[0] = _mm512_unpacklo_epi16(t[0], t[2]);
-    q[1] = _mm512_unpackhi_epi16(t[0], t[2]);
-    q[2] = _mm512_unpacklo_epi16(t[1], t[3]);
-    q[3] = _mm512_unpackhi_epi16(t[1], t[3]);
+    interleave(q);
     quarters_in_order(q);
     for (uint32_t j = 0; j < 4; j++)
         _mm512_storeu_si512(plane + 64 * j, q[j]);
@@ -301,8 +298,8 @@ static void pack_rows(const struct across *a, const float *const *x)
             for (uint32_t i = 0; i < a->n; i++)
                 v[i] = from[i] * s[i];
             kern_vnni_pack(v, FORM, ROWS, 0, ROWS, rec);
-            interleave((int8_t *)p.l, quarter);
-            interleave((int8_t *)p.m, quarter);
+            interleave_plane((int8_t *)p.l, quarter);
+            interleave_plane((int8_t *)p.m, quarter);
         }
     }
 }
