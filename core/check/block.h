@@ -13,7 +13,8 @@ struct check {
     void (*oracle)(const struct world *w, const struct th *h, uint32_t layer,
                    const float *x, uint32_t n, double *y);
     double limit; /* normalised error against the oracle                      */
-    double same;  /* largest difference between two ways to the same token;
+    double rare; /* the same of at most a tenth of the tokens; 0: limit       */
+    double same; /* largest difference between two ways to the same token;
                      0: none                                                  */
     double loose; /* a larger one is an error of its own, a smaller one a broken
                      promise of row invariance (S6); 0: no distinction        */

@@ -11,9 +11,9 @@
 #define LOOSE 2e-4
 /* Normalised error against the reference, F32. */
 #define LIMIT_F32 1e-4
-/* The same with planes: of numbers kept rounded, one beside a tie may become the
- * other neighbour. */
-#define LIMIT_KEPT 2e-3
+/* In a few tokens of a plugin with planes: of numbers kept rounded, one beside a
+ * tie may become the other neighbour. */
+#define LIMIT_RARE 2e-3
 
 static struct tb *made(const struct ck_subject *s, struct th *h,
                        const char *plugin, const struct world *w)
@@ -230,7 +230,7 @@ static void numbers(const struct ck_subject *s, struct world *w)
 
     c.oracle = twin;
     if (b->needs.n_planes)
-        c.limit = LIMIT_KEPT;
+        c.rare = LIMIT_RARE;
     tb_free(b);
     check_oracle(&c);
 }
