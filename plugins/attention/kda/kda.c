@@ -6,7 +6,8 @@
  * the entries of the tokens since then, which the state keeps (kda_state.h).
  * Prompts and single tokens thus do the same sums in the same order, and a
  * result depends neither on how a prompt is cut nor on what else is in the
- * step.  A task is one head of one sequence. */
+ * step.  A task is one head of one sequence; of a step of few tokens it reads
+ * more than it computes, and what the next one needs is fetched meanwhile. */
 #include <seam/plugin.h>
 
 #include <math.h>
@@ -92,8 +93,37 @@ struct head {
     const int32_t *tok; /* [n] their rows                                 */
     struct kda_state state;
     int32_t n_accept;
-    uint64_t w; /* heads * dim                                            */
+    uint64_t w;        /* heads * dim                                     */
+    const float *next; /* the matrix that will be read after this one, or
+                          NULL                                            */
 };
+
+/* Task i; false: no tokens. */
+static bool head_find(const struct work *s, uint32_t i, struct head *p)
+{
+    const struct kda *m = s->m;
+    uint32_t seq = i / m->heads, n;
+
+    *p = (struct head){
+        .s = s,
+        .h = i % m->heads,
+        .tok = s->live + s->step->q_start[seq],
+        .n_accept = s->step->n_accept[seq],
+        .w = (uint64_t)m->heads * m->dim,
+    };
+    n = (uint32_t)(s->step->q_start[seq + 1] - s->step->q_start[seq]);
+    while (p->n < n && p->tok[p->n] >= 0)
+        p->n++;
+    if (p->n)
+        p->state =
+            kda_state_of(&m->dims, &m->g, s->layer, s->step->state_row[seq]);
+    return p->n;
+}
+
+static float *matrix(const struct head *p)
+{
+    return p->state.S + (uint64_t)p->h * p->s->m->dim * p->s->m->dim;
+}
 
 static float *input(const struct head *p, uint32_t part, uint32_t j)
 {
@@ -209,8 +239,12 @@ static void chunk(const struct head *p, const float *S, uint32_t turn,
     }
     m->k->dot_rows(SEAM_F32, keys, i + n, dim, x, 2 * n, y);
     for (uint32_t e = 0; e < dim; e += KDA_COLUMNS) {
+        const float *next = e + KDA_COLUMNS < dim
+                                ? S + kda_columns_at(dim, e + KDA_COLUMNS)
+                                : p->next;
+
         m->k->delta(S + kda_columns_at(dim, e), dim, kda_columns(dim, e), t, i,
-                    n, delta + e, dim);
+                    n, delta + e, dim, next);
         for (uint32_t c = 0; c < n; c++)
             t[c].v += KDA_COLUMNS;
     }
@@ -221,11 +255,11 @@ static void chunk(const struct head *p, const float *S, uint32_t turn,
 static void delta_rule(const struct head *p, uint32_t worker)
 {
     const struct kda *m = p->s->m;
-    uint64_t matrix = (uint64_t)m->dim * m->dim;
     uint32_t C = m->dims.chunk, from = 0, i, n;
     uint32_t have = (uint32_t)(*p->state.n + p->n_accept);
     uint32_t turn = *p->state.turn;
-    float *S = p->state.S + p->h * matrix, *T = m->ahead + worker * matrix;
+    float *S = matrix(p);
+    float *T = m->ahead + (uint64_t)worker * m->dim * m->dim;
     float D[KERN_KEYS];
 
     T = lasting(m, p->n) ? S : T;
@@ -251,45 +285,94 @@ static void delta_rule(const struct head *p, uint32_t worker)
     }
 }
 
-static void head_task(void *arg, uint32_t i, uint32_t worker)
+static void head_compute(const struct head *p, uint32_t worker)
 {
-    const struct work *s = arg;
+    const struct work *s = p->s;
     const struct kda *m = s->m;
-    uint32_t seq = i / m->heads, dim = m->dim;
-    struct head p = {
-        .s = s,
-        .h = i % m->heads,
-        .tok = s->live + s->step->q_start[seq],
-        .n_accept = s->step->n_accept[seq],
-        .w = (uint64_t)m->heads * dim,
-    };
-    uint64_t at = (uint64_t)p.h * dim;
+    uint32_t dim = m->dim;
+    uint64_t at = (uint64_t)p->h * dim;
     float *hist = (float *)(m->scratch + (uint64_t)worker * KERN_SCRATCH);
 
-    while (p.n <
-               (uint32_t)(s->step->q_start[seq + 1] - s->step->q_start[seq]) &&
-           p.tok[p.n] >= 0)
-        p.n++;
-    if (!p.n)
-        return;
-    p.state = kda_state_of(&m->dims, &m->g, s->layer, s->step->state_row[seq]);
-    convolve(&p, hist);
-    for (uint32_t j = 0; j < p.n; j++) {
-        float *beta = s->b + (uint64_t)p.tok[j] * m->heads + p.h;
+    convolve(p, hist);
+    for (uint32_t j = 0; j < p->n; j++) {
+        float *beta = s->b + (uint64_t)p->tok[j] * m->heads + p->h;
 
-        unit(m->k, input(&p, Q, j), dim, 1 / sqrtf((float)dim));
-        unit(m->k, input(&p, K, j), dim, 1);
-        m->k->decay(s->f + p.tok[j] * p.w + at, s->l->dt_bias + at,
-                    s->l->A[p.h], m->lower_bound, dim);
+        unit(m->k, input(p, Q, j), dim, 1 / sqrtf((float)dim));
+        unit(m->k, input(p, K, j), dim, 1);
+        m->k->decay(s->f + p->tok[j] * p->w + at, s->l->dt_bias + at,
+                    s->l->A[p->h], m->lower_bound, dim);
         *beta = 1 / (1 + expf(-*beta));
     }
-    delta_rule(&p, worker);
-    for (uint32_t j = 0; j < p.n; j++) {
-        float *o = input(&p, V, j), sum = m->k->sum_squares(o, dim);
+    delta_rule(p, worker);
+    for (uint32_t j = 0; j < p->n; j++) {
+        float *o = input(p, V, j), sum = m->k->sum_squares(o, dim);
 
         m->k->gated(o, 1 / sqrtf(sum / (float)dim + m->eps), s->l->o_norm,
-                    s->go + p.tok[j] * p.w + at, dim, o);
+                    s->go + p->tok[j] * p->w + at, dim, o);
     }
+}
+
+static void fetch(const float *p, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 16)
+        __builtin_prefetch(p + i);
+}
+
+/* What a task reads beside its matrix: some thirty pieces of a few cache lines,
+ * which no processor foresees.  Waiting for each in turn takes half as long as
+ * reading the matrix. */
+static void head_fetch(const struct head *p)
+{
+    const struct kda *m = p->s->m;
+    uint32_t past = m->n_conv - 1, turn = *p->state.turn, dim = m->dim;
+    int32_t have = *p->state.n + p->n_accept;
+    uint32_t rows = (uint32_t)have + p->n;
+    uint64_t at = (uint64_t)p->h * dim;
+
+    for (uint32_t i = 0; i <= past; i++)
+        for (uint32_t c = Q; c <= V; c++) {
+            if (past)
+                fetch(kda_window(&m->dims, &p->state, turn,
+                                 have + (int32_t)(i - past)) +
+                          c * p->w + at,
+                      dim);
+            fetch(p->s->l->conv + (i * 3 + c) * p->w + at, dim);
+        }
+    for (uint32_t j = 0; j < p->n; j++) {
+        for (uint32_t c = Q; c <= V; c++)
+            fetch(input(p, c, j), dim);
+        fetch(p->s->f + (uint64_t)p->tok[j] * p->w + at, dim);
+        fetch(p->s->go + (uint64_t)p->tok[j] * p->w + at, dim);
+    }
+    fetch(p->s->l->dt_bias + at, dim);
+    rows = rows < kda_log_rows(&m->dims) ? rows : kda_log_rows(&m->dims);
+    fetch(entry(p, p->state.key, 0), rows * dim);
+    fetch(entry(p, p->state.delta, 0), rows * dim);
+    fetch(kda_decay(&m->dims, &p->state, turn, p->h, 0),
+          (1 + m->dims.max_draft) * dim);
+}
+
+static struct kern_pile heads_pile(const void *arg, uint32_t i)
+{
+    const struct work *s = arg;
+
+    (void)i;
+    return (struct kern_pile){ s->step->n_seqs * s->m->heads, 1, 1 };
+}
+
+static void heads_part(void *arg, const struct kern_part *t,
+                       const struct kern_part *next, uint32_t worker)
+{
+    const struct work *s = arg;
+    struct head p, q;
+
+    if (!head_find(s, t->i, &p))
+        return;
+    if (next->i != t->i && !lasting(s->m, p.n) && head_find(s, next->i, &q)) {
+        p.next = matrix(&q);
+        head_fetch(&q);
+    }
+    head_compute(&p, worker);
 }
 
 /* Count what is in the logs of the step's sequences now. */
@@ -441,8 +524,7 @@ static int kda_forward(void *self, const struct seam_exec *e,
             .m = n,
         };
     kern_run(m->k, host, job, 2, m->scratch);
-    if (step->n_seqs)
-        host->parallel_for(host->ctx, step->n_seqs * m->heads, head_task, &s);
+    kern_deal(host, &(struct kern_deal){ 1, heads_pile, heads_part, &s });
     count_entries(&s);
     job[0] = (struct kern_job){
         .w = &s.l->o,

@@ -144,10 +144,12 @@ struct kern {
      *   x_t = v_t - S^T k_t - sum_{j < i + t} a_t[j] delta_j
      *   delta_{i + t} = beta_t x_t
      *   v_t = S^T q_t + sum_{j <= i + t} b_t[j] delta_j
-     * i + n <= KERN_CHUNK.  How many tokens come together changes no bit. */
+     * i + n <= KERN_CHUNK.  How many tokens come together changes no bit.  Of a
+     * single token the matrix at next, as large as S, is fetched meanwhile;
+     * NULL: there is none. */
     void (*delta)(const float *S, uint32_t nk, uint32_t nv,
                   const struct kern_delta *t, uint32_t i, uint32_t n,
-                  float *delta, uint64_t ld);
+                  float *delta, uint64_t ld, const float *next);
     /* T = diag(D) (S + sum_{j < n} key_j delta_j^T) for a chunk of n tokens, all
      * as above, key [n][nk]; T may be S. */
     void (*fold)(const float *S, uint32_t nk, uint32_t nv, const float *D,

@@ -416,23 +416,30 @@ static void k_anchor(const float *g, uint32_t n, float *D, float *q, float *k,
 #endif
 
 /* nt tokens for the nu vectors of value columns from e on, the last with w lanes
- * in use: what S gives to all of them, then what the log gives to each. */
+ * in use: what S gives to all of them, then what the log gives to each.  One
+ * stream is not read as fast as memory could, hence next: for one token, beside
+ * which there is nothing else to do. */
 SIMD_INLINE void delta_tile(uint32_t nu, uint32_t nt, const float *S,
                             uint32_t nk, uint32_t nv,
                             const struct kern_delta *t, uint32_t i,
-                            float *delta, uint64_t ld, uint32_t e, uint32_t w)
+                            float *delta, uint64_t ld, uint32_t e, uint32_t w,
+                            const float *next)
 {
     vf p[DELTA_T * 4], o[DELTA_T * 4], s[4];
 
     UNROLL
     for (uint32_t j = 0; j < nt * nu; j++)
         p[j] = o[j] = vf_zero();
+    next = next ? next + e : S + e;
     S += e;
     delta += e;
-    for (uint32_t d = 0; d < nk; d++, S += nv) {
+    for (uint32_t d = 0; d < nk; d++, S += nv, next += nv) {
         UNROLL
-        for (uint32_t u = 0; u < nu; u++)
+        for (uint32_t u = 0; u < nu; u++) {
             s[u] = vf_load_n(S + u * L, u + 1 < nu ? L : w);
+            if (nt == 1)
+                __builtin_prefetch(next + u * L, 0, 2);
+        }
         UNROLL
         for (uint32_t j = 0; j < nt; j++) {
             vf k = vf_set1(t[j].k[d]), q = vf_set1(t[j].q[d]);
@@ -480,31 +487,32 @@ SIMD_INLINE void delta_tile(uint32_t nu, uint32_t nt, const float *S,
 SIMD_INLINE void delta_cols(uint32_t nu, const float *S, uint32_t nk,
                             uint32_t nv, const struct kern_delta *t, uint32_t i,
                             uint32_t n, float *delta, uint64_t ld, uint32_t e,
-                            uint32_t w)
+                            uint32_t w, const float *next)
 {
     uint32_t j = 0;
 
+    next = n == 1 ? next : NULL;
     for (; j + DELTA_T <= n; j += DELTA_T)
-        delta_tile(nu, DELTA_T, S, nk, nv, t + j, i + j, delta, ld, e, w);
+        delta_tile(nu, DELTA_T, S, nk, nv, t + j, i + j, delta, ld, e, w, next);
 #if DELTA_T > 1
     if (n - j == 2)
-        delta_tile(nu, 2, S, nk, nv, t + j, i + j, delta, ld, e, w);
+        delta_tile(nu, 2, S, nk, nv, t + j, i + j, delta, ld, e, w, next);
     if (n - j == 1)
-        delta_tile(nu, 1, S, nk, nv, t + j, i + j, delta, ld, e, w);
+        delta_tile(nu, 1, S, nk, nv, t + j, i + j, delta, ld, e, w, next);
 #endif
 }
 
 static void k_delta(const float *S, uint32_t nk, uint32_t nv,
                     const struct kern_delta *t, uint32_t i, uint32_t n,
-                    float *delta, uint64_t ld)
+                    float *delta, uint64_t ld, const float *next)
 {
     uint32_t e = 0;
 
     for (; e + 4 * L <= nv; e += 4 * L)
-        delta_cols(4, S, nk, nv, t, i, n, delta, ld, e, L);
+        delta_cols(4, S, nk, nv, t, i, n, delta, ld, e, L, next);
     for (; e < nv; e += L)
-        delta_cols(1, S, nk, nv, t, i, n, delta, ld, e,
-                   nv - e < L ? nv - e : L);
+        delta_cols(1, S, nk, nv, t, i, n, delta, ld, e, nv - e < L ? nv - e : L,
+                   next);
 }
 
 /* Columns from e on; nc > 0 is n, known when compiled. */
