@@ -16,7 +16,7 @@ struct side {
     struct seam_runtime *rt;
     struct seam_watch watch;
     struct seam_counting_host host[SEAM_N_ROLES];
-    void *state; /* a saved row                                               */
+    void *state[SEAM_BENCH_MAX_POINTS]; /* the row at each point              */
     uint32_t n_done;
     int32_t n_accept;
     struct seam_bench_weights weights;
@@ -28,6 +28,15 @@ struct measured {
     struct seam_watch_sum sum[SEAM_N_WATCHED];
     uint64_t launches, steps;
     double ns; /* of all runs together                                        */
+};
+
+/* A context that runs begin with. */
+struct point {
+    uint32_t context;
+    struct measured measured[2]; /* of the sides                              */
+    /* By run, of reading the mean of what was read before and after it: that
+     * changes from one to the next. */
+    struct seam_ceilings ceilings;
 };
 
 struct bench {
@@ -46,7 +55,8 @@ struct bench {
     struct seam_sample_row *row;   /* [n_seqs]                                */
     struct seam_sample_out *drawn; /* [n_seqs]                                */
     int32_t *last;                 /* [n_seqs] 0, 1, 2, ...                   */
-    struct seam_ceilings all;
+    struct point *point; /* [n_contexts], ascending                           */
+    struct seam_ceilings all, now;
     double first_ms; /* from the beginning of loading to the first token      */
     json_t *points;
 };
@@ -218,10 +228,10 @@ static uint64_t side_launches(const struct side *s)
     return n;
 }
 
-/* One run of n tokens from the saved state: `chunk` at a time, or with chunk 0,
- * one at a time of every sequence. */
-static int side_run(struct bench *b, struct side *s, uint32_t start, uint32_t n,
-                    uint32_t chunk, bool counts, struct measured *to,
+/* One run of n tokens from a point on: `chunk` at a time, or with chunk 0, one
+ * at a time of every sequence. */
+static int side_run(struct bench *b, struct side *s, const struct point *p,
+                    uint32_t n, uint32_t chunk, struct measured *to,
                     struct seam_error *err)
 {
     uint32_t n_seqs = chunk ? 1 : b->o->n_seqs, step = chunk ? chunk : 1;
@@ -230,8 +240,9 @@ static int side_run(struct bench *b, struct side *s, uint32_t start, uint32_t n,
     int rc = 0;
 
     for (uint32_t i = 0; i < n_seqs && !rc; i++)
-        rc = seam_runtime_load_row(s->rt, (int32_t)i, s->state, err);
-    s->n_done = start;
+        rc = seam_runtime_load_row(s->rt, (int32_t)i, s->state[p - b->point],
+                                   err);
+    s->n_done = p->context;
     s->n_accept = 0;
     memset(s->watch.sum, 0, sizeof s->watch.sum);
     from = seam_now_ns();
@@ -239,53 +250,66 @@ static int side_run(struct bench *b, struct side *s, uint32_t start, uint32_t n,
         rc = chunk ? side_feed(b, s, n - at < step ? n - at : step, err)
                    : side_decode(b, s, err);
     ns = (double)(seam_now_ns() - from);
-    if (rc || !counts)
+    if (rc || !to)
         return rc;
     seam_samples_add(&to->rate, (double)n * n_seqs * 1e9 / ns);
     to->ns += ns;
     to->steps += (n + step - 1) / step;
     to->launches += side_launches(s) - launches;
-    for (int p = 0; p < SEAM_N_WATCHED; p++) {
-        to->sum[p].ns += s->watch.sum[p].ns;
-        to->sum[p].calls += s->watch.sum[p].calls;
+    for (int w = 0; w < SEAM_N_WATCHED; w++) {
+        to->sum[w].ns += s->watch.sum[w].ns;
+        to->sum[w].calls += s->watch.sum[w].calls;
     }
     return 0;
 }
 
-/* Runs of one measurement, the sides taking turns, with the ceilings measured
- * in between. */
+/* Measure the ceilings; `to` takes them for the run before, unless NULL.  What
+ * was read the last time is replaced. */
+static void bench_ceilings(struct bench *b, struct seam_ceilings *to,
+                           double *read)
+{
+    double before = *read;
+
+    b->now = (struct seam_ceilings){ .read = { .n = 0 } };
+    seam_machine_sample(b->machine, &b->now);
+    *read = b->now.read.v[0];
+    seam_samples_add(&b->all.read, *read);
+    if (to)
+        seam_samples_add(&to->read, (before + *read) / 2);
+    for (int d = 0; d < SEAM_N_DOTS; d++) {
+        seam_samples_add(&b->all.dot[d], b->now.dot[d].v[0]);
+        if (to)
+            seam_samples_add(&to->dot[d], b->now.dot[d].v[0]);
+    }
+}
+
+/* Runs of n tokens at all points, which take turns, as do the sides at each of
+ * them: so that both can be compared though the machine changes. */
 static int bench_runs(struct bench *b, uint32_t n, uint32_t chunk,
-                      struct measured to[2], struct seam_ceilings *c,
                       struct seam_error *err)
 {
-    uint32_t start = b->side[0].n_done;
+    double read = 0;
     int rc = 0;
 
-    for (uint32_t k = 0; k < b->n_sides && !rc; k++)
-        rc = seam_runtime_save_row(b->side[k].rt, 0, b->side[k].n_accept,
-                                   b->side[k].state, err);
-    for (uint32_t k = 0; k < b->n_sides && !rc && !chunk; k++)
-        rc = side_spread(b, &b->side[k], err);
-    for (uint32_t i = 0; i <= b->o->runs && !rc; i++) {
-        for (uint32_t k = 0; k < b->n_sides && !rc; k++) {
-            /* The first one warms up; who begins changes every time. */
-            uint32_t who = (i + k) % b->n_sides;
+    for (uint32_t i = 0; i < b->o->n_contexts; i++) {
+        struct point *p = &b->point[i];
 
-            rc = side_run(b, &b->side[who], start, n, chunk, i > 0, &to[who],
-                          err);
+        memset(p->measured, 0, sizeof p->measured);
+        memset(&p->ceilings, 0, sizeof p->ceilings);
+    }
+    /* The first round warms up; who begins changes every time. */
+    for (uint32_t i = 0; i <= b->o->runs && !rc; i++)
+        for (uint32_t j = 0; j < b->o->n_contexts && !rc; j++) {
+            struct point *p = &b->point[j];
+
+            for (uint32_t k = 0; k < b->n_sides && !rc; k++) {
+                uint32_t who = (i + k) % b->n_sides;
+
+                rc = side_run(b, &b->side[who], p, n, chunk,
+                              i ? &p->measured[who] : NULL, err);
+            }
+            bench_ceilings(b, i ? &p->ceilings : NULL, &read);
         }
-        seam_machine_sample(b->machine, c);
-        seam_samples_add(&b->all.read, c->read.v[c->read.n - 1]);
-        for (int d = 0; d < SEAM_N_DOTS; d++)
-            seam_samples_add(&b->all.dot[d], c->dot[d].v[c->dot[d].n - 1]);
-    }
-    for (uint32_t k = 0; k < b->n_sides && !rc; k++) {
-        struct side *s = &b->side[k];
-
-        rc = seam_runtime_load_row(s->rt, 0, s->state, err);
-        s->n_done = start;
-        s->n_accept = 0;
-    }
     return rc;
 }
 
@@ -396,26 +420,50 @@ static void bench_ratio(const struct bench *b, const struct measured m[2],
     json_object_set_new(to, "versus_ratio", seam_report_samples(&ratio));
 }
 
-static json_t *report_decode(struct bench *b, uint32_t context,
-                             struct measured m[2],
-                             const struct seam_ceilings *c)
+/* How many times as long a token takes as at the first context. */
+static void bench_length(const struct bench *b, const struct point *p,
+                         const char *what, json_t *to)
 {
+    const struct seam_samples *first = &b->point[0].measured[0].rate;
+    const struct seam_samples *rate = &p->measured[0].rate;
+    struct seam_samples ratio = { .n = 0 };
+
+    if (p == b->point)
+        return;
+    for (uint32_t i = 0; i < first->n && i < rate->n; i++)
+        seam_samples_add(&ratio, first->v[i] / rate->v[i]);
+    printf("  %s at %u takes %.3f times (%.3f to %.3f) what it takes at %u\n",
+           what, p->context, seam_samples_at(&ratio, 0.5),
+           seam_samples_at(&ratio, 0), seam_samples_at(&ratio, 1),
+           b->point[0].context);
+    json_object_set_new(to, "times_first", seam_report_samples(&ratio));
+}
+
+static json_t *report_decode(struct bench *b, struct point *p)
+{
+    struct measured *m = p->measured;
+    const struct seam_ceilings *c = &p->ceilings;
+    uint32_t context = p->context;
     struct seam_bench_bytes bytes;
     double rate = seam_samples_at(&m[0].rate, 0.5);
-    double read = seam_samples_at(&c->read, 0.5), used, percent;
+    double read = seam_samples_at(&c->read, 0.5), used;
+    struct seam_samples share = { .n = 0 };
     json_t *o, *parts;
 
     side_bytes(b, &b->side[0], b->o->n_seqs, context, &bytes);
     measured_rest(&m[0]);
     used = rate / b->o->n_seqs * (double)bytes.all;
-    percent = read > 0 ? 100 * used / read : 0;
+    for (uint32_t i = 0; i < m[0].rate.n && i < c->read.n; i++)
+        seam_samples_add(&share, 100 * m[0].rate.v[i] / b->o->n_seqs *
+                                     (double)bytes.all / c->read.v[i]);
     parts = bench_parts(&m[0], &bytes, read, NULL, 0);
     if (b->o->n_seqs > 1)
         printf("%u sequences: ", b->o->n_seqs);
     printf("decode %u at %u: %.2f tok/s (spread %.0f %%), %.1f MB a step = "
-           "%.2f GB/s, %.1f %% of read %.2f GB/s\n",
+           "%.2f GB/s, %.1f %% (%.0f to %.0f) of read %.2f GB/s\n",
            b->o->n_decode, context, rate, 100 * seam_samples_spread(&m[0].rate),
-           (double)bytes.all / 1e6, used / 1e9, percent, read / 1e9);
+           (double)bytes.all / 1e6, used / 1e9, seam_samples_at(&share, 0.5),
+           seam_samples_at(&share, 0), seam_samples_at(&share, 1), read / 1e9);
     printf(
         "  of a token: experts %.1f MB, other weights %.1f MB, state %.1f "
         "MB, cache %.1f MB; glue %.1f %%, %.1f launches\n",
@@ -424,23 +472,24 @@ static json_t *report_decode(struct bench *b, uint32_t context,
         (double)bytes.state / 1e6, (double)bytes.cache / 1e6,
         100 * measured_glue(&m[0]), (double)m[0].launches / (double)m[0].steps);
     print_parts(parts, false);
-    o = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o}",
+    o = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:f, s:f, s:o}",
                   "tokens_per_s", seam_report_samples(&m[0].rate), "seqs",
                   (json_int_t)b->o->n_seqs, "bytes", (json_int_t)bytes.all,
                   "bytes_experts", (json_int_t)bytes.experts, "bytes_state",
                   (json_int_t)bytes.state, "bytes_cache",
                   (json_int_t)bytes.cache, "read_bytes", read,
-                  "percent_of_read", percent, "percent_glue",
-                  100 * measured_glue(&m[0]), "launches",
+                  "percent_of_read", seam_report_samples(&share),
+                  "percent_glue", 100 * measured_glue(&m[0]), "launches",
                   (double)m[0].launches / (double)m[0].steps, "parts", parts);
     bench_ratio(b, m, o);
+    bench_length(b, p, "decoding", o);
     return o;
 }
 
-static json_t *report_prefill(struct bench *b, uint32_t context,
-                              struct measured m[2],
-                              const struct seam_ceilings *c)
+static json_t *report_prefill(struct bench *b, struct point *point)
 {
+    struct measured *m = point->measured;
+    const struct seam_ceilings *c = &point->ceilings;
     const struct side *s = &b->side[0];
     double rate = seam_samples_at(&m[0].rate, 0.5), ops = 0;
     double part_ops[SEAM_N_WATCHED];
@@ -464,7 +513,7 @@ static json_t *report_prefill(struct bench *b, uint32_t context,
     printf("prefill %u at %u: %.1f tok/s (spread %.0f %%) = %.0f GFLOP/s of "
            "weights, %.0f %% of f32, %.1f %% of bf16, %.1f %% of int8; glue "
            "%.1f %%\n",
-           b->o->n_prefill, context, rate,
+           b->o->n_prefill, point->context, rate,
            100 * seam_samples_spread(&m[0].rate), ops / 1e9,
            f32 > 0 ? 100 * ops / f32 : 0, bf16 > 0 ? 100 * ops / bf16 : 0,
            int8 > 0 ? 100 * ops / int8 : 0, 100 * measured_glue(&m[0]));
@@ -476,40 +525,59 @@ static json_t *report_prefill(struct bench *b, uint32_t context,
                   "percent_of_int8", int8 > 0 ? 100 * ops / int8 : 0,
                   "percent_glue", 100 * measured_glue(&m[0]), "parts", parts);
     bench_ratio(b, m, o);
+    bench_length(b, point, "prefilling", o);
     return o;
 }
 
-static int bench_point(struct bench *b, uint32_t context,
-                       struct seam_error *err)
+/* Bring all sides to the context of a point, from the one before. */
+static int point_reach(struct bench *b, struct point *p, struct seam_error *err)
 {
-    struct measured *m = calloc(4, sizeof *m);
-    struct seam_ceilings *c = calloc(2, sizeof *c);
-    json_t *point = json_pack("{s:I}", "context", (json_int_t)context);
     int rc = 0;
 
-    if (!m || !c || !point)
-        rc = seam_fail(err, SEAM_ENOMEM, "out of memory");
-    for (uint32_t k = 0; k < b->n_sides && !rc; k++)
-        rc = side_fill(b, &b->side[k], context, err);
-    if (!rc && b->o->n_decode) {
-        rc = bench_runs(b, b->o->n_decode, 0, m, &c[0], err);
+    for (uint32_t k = 0; k < b->n_sides && !rc; k++) {
+        struct side *s = &b->side[k];
+        void **state = &s->state[p - b->point];
+
+        *state = malloc(seam_runtime_row_bytes(s->rt) + 1);
+        if (!*state)
+            return seam_fail(err, SEAM_ENOMEM, "out of memory");
+        rc = side_fill(b, s, p->context, err);
         if (!rc)
-            json_object_set_new(point, "decode",
-                                report_decode(b, context, m, &c[0]));
+            rc = seam_runtime_save_row(s->rt, 0, s->n_accept, *state, err);
+        s->n_accept = 0; /* saving commits                                    */
     }
-    if (!rc && b->o->n_prefill) {
-        rc = bench_runs(b, b->o->n_prefill, b->side[0].rt->limits.max_tokens,
-                        m + 2, &c[1], err);
-        if (!rc)
-            json_object_set_new(point, "prefill",
-                                report_prefill(b, context, m + 2, &c[1]));
+    return rc;
+}
+
+static int bench_points(struct bench *b, struct seam_error *err)
+{
+    const struct seam_bench_model_opts *o = b->o;
+    int rc = 0;
+
+    for (uint32_t i = 0; i < o->n_contexts && !rc; i++) {
+        b->point[i].context = o->context[i];
+        rc = point_reach(b, &b->point[i], err);
+    }
+    for (uint32_t k = 0; k < b->n_sides && !rc && o->n_decode; k++)
+        rc = side_spread(b, &b->side[k], err);
+    if (!rc && o->n_decode)
+        rc = bench_runs(b, o->n_decode, 0, err);
+    for (uint32_t i = 0; i < o->n_contexts && !rc; i++) {
+        json_t *report =
+            json_pack("{s:I}", "context", (json_int_t)b->point[i].context);
+
+        json_array_append_new(b->points, report);
+        if (o->n_decode)
+            json_object_set_new(report, "decode",
+                                report_decode(b, &b->point[i]));
     }
     fflush(stdout);
-    if (!rc)
-        json_array_append(b->points, point);
-    json_decref(point);
-    free(m);
-    free(c);
+    if (!rc && o->n_prefill)
+        rc = bench_runs(b, o->n_prefill, b->side[0].rt->limits.max_tokens, err);
+    for (uint32_t i = 0; i < o->n_contexts && !rc && o->n_prefill; i++)
+        json_object_set_new(json_array_get(b->points, i), "prefill",
+                            report_prefill(b, &b->point[i]));
+    fflush(stdout);
     return rc;
 }
 
@@ -633,9 +701,6 @@ static int side_open(struct bench *b, struct side *s,
         s->host[r].hosted = s->rt->inst[r]->host;
         seam_counting_host_wrap(&s->host[r], &s->rt->inst[r]->host.table);
     }
-    s->state = malloc(seam_runtime_row_bytes(s->rt) + 1);
-    if (!s->state)
-        return seam_fail(err, SEAM_ENOMEM, "out of memory");
     rc = seam_bench_weigh(s->rt->model.checkpoint, &s->weights, err);
     return rc ? rc : seam_runtime_zero_row(s->rt, 0, err);
 }
@@ -646,7 +711,8 @@ static void side_close(struct side *s)
         if (s->host[r].hosted.table.size)
             s->rt->inst[r]->host.table = s->host[r].hosted.table;
     seam_runtime_close(s->rt);
-    free(s->state);
+    for (uint32_t i = 0; i < SEAM_BENCH_MAX_POINTS; i++)
+        free(s->state[i]);
 }
 
 /* One token, as the first answer after a start, and back to the beginning. */
@@ -698,9 +764,10 @@ static int bench_open(struct bench *b, struct seam_error *err)
     b->last = calloc(o->n_seqs, sizeof *b->last);
     b->page = calloc((size_t)b->n_pages * o->n_seqs + 1, sizeof *b->page);
     b->token = calloc(longest + 1, sizeof *b->token);
+    b->point = calloc(o->n_contexts + 1, sizeof *b->point);
     b->points = json_array();
-    if (!b->page || !b->token || !b->points || !b->seq || !b->row ||
-        !b->drawn || !b->last)
+    if (!b->page || !b->point || !b->token || !b->points || !b->seq ||
+        !b->row || !b->drawn || !b->last)
         return seam_fail(err, SEAM_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < b->n_pages * o->n_seqs; i++)
         b->page[i] = (int32_t)i;
@@ -732,8 +799,8 @@ int seam_bench_model_run(const struct seam_bench_model_opts *o,
     b->o = &sorted;
     qsort(sorted.context, sorted.n_contexts, sizeof *sorted.context, order_u32);
     rc = bench_open(b, err);
-    for (uint32_t i = 0; i < sorted.n_contexts && !rc; i++)
-        rc = bench_point(b, sorted.context[i], err);
+    if (!rc)
+        rc = bench_points(b, err);
     if (!rc)
         rc = bench_report(b, err);
     seam_machine_free(b->machine);
@@ -746,6 +813,7 @@ int seam_bench_model_run(const struct seam_bench_model_opts *o,
     free(b->last);
     free(b->page);
     free(b->token);
+    free(b->point);
     free(b);
     return rc;
 }

@@ -158,7 +158,7 @@ Test(bench, takes_a_model_apart)
 
     enter(&p);
     says(ARGS("bench", "model", "--shape", "nano", "--dir", p.dir, "--runs",
-              "1", "--decode", "2", "--prefill", "8", "--context", "0,96",
+              "1", "--decode", "2", "--prefill", "8", "--context", "0,40,96",
               "--distinct", "64", "--read-mb", "8", "--json", p.json, "--html",
               p.html, "--set", PLUGIN_DIR, "--threads", "2", "--versus",
               "engine.threads=1"),
@@ -167,8 +167,12 @@ Test(bench, takes_a_model_apart)
     cr_expect_gt(number(root, "load_ms"), 0);
     cr_expect_gt(number(root, "first_token_ms"), number(root, "load_ms"));
     points = json_object_get(root, "points");
-    cr_assert_eq(json_array_size(points), 2);
-    decode = json_object_get(json_array_get(points, 1), "decode");
+    cr_assert_eq(json_array_size(points), 3);
+    cr_expect_eq(number(json_array_get(points, 1), "context"), 40);
+    cr_expect_gt(number(json_object_get(json_array_get(points, 1), "prefill"),
+                        "times_first"),
+                 0);
+    decode = json_object_get(json_array_get(points, 2), "decode");
     cr_expect_gt(number(decode, "tokens_per_s"), 0);
     cr_expect_gt(number(decode, "percent_of_read"), 0);
     cr_expect_gt(number(decode, "launches"), 0);
@@ -182,6 +186,7 @@ Test(bench, takes_a_model_apart)
     cr_expect_gt(number(decode, "percent_glue"), 0);
     cr_expect_lt(number(decode, "percent_glue"), 100);
     cr_expect_gt(number(decode, "versus_ratio"), 0);
+    cr_expect_gt(number(decode, "times_first"), 0);
     cr_expect_gt(number(json_object_get(root, "machine"), "read_bytes"), 0);
     json_decref(root);
     expect_page(p.html, false);
