@@ -65,6 +65,7 @@ struct mla {
     uint32_t kv;   /* index into kv_dtype                       */
     uint16_t kept; /* dtype of the records: F32, BF16 or F8E4M3 */
     const struct kern_attend *tiles; /* NULL: vectors                        */
+    const struct kern_attend *index; /* the same for the indexer             */
     float eps;
     struct layer *layer;
     char *scratch;        /* [n_workers] of KERN_SCRATCH bytes         */
@@ -81,7 +82,7 @@ struct work {
     float *q;       /* [T][pitch]  queries [H][nope], later outputs [H][v]    */
     float *c;       /* [T][kv_lora]                                           */
     float *iq;      /* [T][IH * ID]                                           */
-    float *iqt;     /* [T][ID][wide_heads] the same, a head to a lane         */
+    float *iqt;     /* [T][turned_floats] the same as scores want them        */
     float *ik, *ig; /* [T][ID]                                                */
     float *iw;      /* [T][IH]                                                */
     float *qt;      /* [CHUNK][H * kv_lora] queries, then what they attended  */
@@ -117,6 +118,13 @@ static uint32_t wide_heads(const struct mla *m)
     return (m->ih + m->k->lanes - 1) / m->k->lanes * m->k->lanes;
 }
 
+/* The indexer's queries of a row: packed for tiles, or [ID][wide_heads]. */
+static uint64_t turned_floats(const struct mla *m)
+{
+    return m->index ? m->index->index_bytes(m->id, m->ih) / sizeof(float)
+                    : (uint64_t)m->id * wide_heads(m);
+}
+
 /* Weighted latents of a head, its largest score and its sum. */
 static uint64_t part_floats(const struct mla *m)
 {
@@ -133,7 +141,11 @@ static uint64_t room_floats(const struct mla *m)
     if (m->tiles)
         tile = max2(tile, m->tiles->bytes(m->kv_lora) / sizeof(float));
     tile += 2 * MAX_GROUP * lat + MAX_GROUP * TILE;
-    return (max2(tile, POOLS * key) + 15) & ~(uint64_t)15;
+    if (m->index)
+        key = m->index->index_keys_bytes(m->id, POOLS) / sizeof(float);
+    else
+        key *= POOLS;
+    return (max2(tile, key) + 15) & ~(uint64_t)15;
 }
 
 static uint64_t n_scores(const struct mla *m)
@@ -150,7 +162,7 @@ static uint64_t work_layout(const struct mla *m, void *ws, struct work *s)
     s->q = plug_take(&a, t * pitch(m), sizeof *s->q);
     s->c = plug_take(&a, t * m->kv_lora, sizeof *s->c);
     s->iq = plug_take(&a, t * m->ih * m->id, sizeof *s->iq);
-    s->iqt = plug_take(&a, t * m->id * wide_heads(m), sizeof *s->iqt);
+    s->iqt = plug_take(&a, t * turned_floats(m), sizeof *s->iqt);
     s->ik = plug_take(&a, t * m->id, sizeof *s->ik);
     s->ig = plug_take(&a, t * m->id, sizeof *s->ig);
     s->iw = plug_take(&a, t * m->ih, sizeof *s->iw);
@@ -345,7 +357,8 @@ static bool chooses(const struct work *s, uint32_t r)
     return s->seq[r] >= 0 && pools_of(s, r) > s->m->top_pools;
 }
 
-/* The indexer's queries of some rows, turned so that a head is a lane. */
+/* The indexer's queries of some rows, turned so that a head is a lane, or packed
+ * for tiles. */
 static void turn_task(void *arg, uint32_t t, uint32_t worker)
 {
     const struct work *s = arg;
@@ -356,9 +369,15 @@ static void turn_task(void *arg, uint32_t t, uint32_t worker)
     (void)worker;
     for (uint32_t r = t * FEW_ROWS; r < end; r++) {
         const float *q = s->iq + (uint64_t)r * m->ih * m->id;
-        float *to = s->iqt + (uint64_t)r * m->id * wide;
+        float *to = s->iqt + r * turned_floats(m);
 
-        for (uint32_t i = 0; chooses(s, r) && i < m->id; i++, to += wide) {
+        if (!chooses(s, r))
+            continue;
+        if (m->index) {
+            m->index->index_queries(to, m->id, q, m->ih);
+            continue;
+        }
+        for (uint32_t i = 0; i < m->id; i++, to += wide) {
             for (uint32_t h = 0; h < m->ih; h++)
                 to[h] = q[h * m->id + i];
             for (uint32_t h = m->ih; h < wide; h++)
@@ -402,12 +421,19 @@ static void score_task(void *arg, uint32_t t, uint32_t worker)
             for (uint32_t p = 0; p < most; p++)
                 key[p] =
                     record_at(s, INDEX, (uint32_t)seq, (p0 + p) * m->kpool);
-            as_floats(m, key, most, m->id, room);
+            if (m->index)
+                m->index->index_keys(room, m->id, m->kept, key, most);
+            else
+                as_floats(m, key, most, m->id, room);
         }
-        if (n)
+        if (n && m->index)
+            m->index->index_scores(s->iqt + r * turned_floats(m), room, n,
+                                   m->id, s->iw + (uint64_t)r * m->ih, m->ih,
+                                   s->score + (uint64_t)i * s->n_pools + p0);
+        else if (n)
             m->k->pool_scores((const float *const *)key, n, m->id,
-                              s->iqt + (uint64_t)r * m->id * wide_heads(m),
-                              wide_heads(m), s->iw + (uint64_t)r * m->ih, m->ih,
+                              s->iqt + r * turned_floats(m), wide_heads(m),
+                              s->iw + (uint64_t)r * m->ih, m->ih,
                               s->score + (uint64_t)i * s->n_pools + p0);
     }
 }
@@ -494,9 +520,10 @@ static uint32_t spans_of(const struct work *s, uint32_t r)
     return n < SPAN ? n > 0 : (n + SPAN / 2) / SPAN;
 }
 
-/* One tile of latents; room is for widened records, or for the tiles. */
+/* One tile of latents, the first of a span or another; room is for widened
+ * records, or for the tiles. */
 static void attend_tile(const struct mla *m, struct attend *a, const void **lat,
-                        uint32_t n, float *room)
+                        uint32_t n, bool first, float *room)
 {
     float scale = 1 / sqrtf((float)m->nope);
 
@@ -509,8 +536,10 @@ static void attend_tile(const struct mla *m, struct attend *a, const void **lat,
     for (uint32_t h = 0; h < a->n; h++) {
         float top = m->k->max(a->p[h], n) * scale;
 
+        if (first)
+            a->top[h] = top;
         if (top > a->top[h]) {
-            float old = expf(a->top[h] - top); /* 0 at first */
+            float old = expf(a->top[h] - top);
 
             a->total[h] *= old;
             m->k->scale(a->sum[h], old, NULL, 0, m->kv_lora, a->sum[h]);
@@ -520,10 +549,10 @@ static void attend_tile(const struct mla *m, struct attend *a, const void **lat,
     }
     if (m->tiles)
         m->tiles->mix(room, m->kv_lora, a->n, (const float *const *)a->p, n,
-                      a->sum[0], a->ld);
+                      a->sum[0], a->ld, !first);
     else
         m->k->mix_rows(SEAM_F32, lat, n, m->kv_lora, (const float *const *)a->p,
-                       a->n, a->sum, true);
+                       a->n, a->sum, !first);
 }
 
 /* Span j of row r, from the beginning. */
@@ -535,11 +564,8 @@ static void attend_span(const struct work *s, uint32_t r, uint32_t j,
     uint32_t end =
         j + 1 < spans_of(s, r) ? (j + 1) * SPAN : (uint32_t)s->n_sel[r];
 
-    for (uint32_t h = 0; h < a->n; h++) {
-        a->top[h] = -INFINITY;
+    for (uint32_t h = 0; h < a->n; h++)
         a->total[h] = 0;
-        memset(a->sum[h], 0, m->kv_lora * sizeof *a->sum[h]);
-    }
     for (uint32_t i = j * SPAN; i < end; i += TILE) {
         uint32_t n = end - i < TILE ? end - i : TILE;
         const void *lat[TILE];
@@ -547,7 +573,7 @@ static void attend_span(const struct work *s, uint32_t r, uint32_t j,
         for (uint32_t k = 0; k < n; k++)
             lat[k] =
                 record_at(s, LATENT, (uint32_t)s->seq[r], (uint32_t)sel[i + k]);
-        attend_tile(m, a, lat, n, room);
+        attend_tile(m, a, lat, n, i == j * SPAN, room);
     }
     if (m->tiles)
         m->tiles->settle(m->kv_lora, a->n, a->sum[0], a->ld);
@@ -653,37 +679,39 @@ static void span_task(void *arg, uint32_t t, uint32_t worker)
     }
 }
 
-/* ... and the spans of a row put together. */
+/* ... and the spans of a row put together, a head a task. */
 static void join_task(void *arg, uint32_t t, uint32_t worker)
 {
     const struct work *s = arg;
     const struct mla *m = s->m;
-    uint32_t r = s->r0 + t;
-    float *qt = s->qt + (uint64_t)t * m->heads * m->kv_lora;
+    uint32_t r = s->r0 + t / m->heads, h = t % m->heads;
+    float *sum = part_of(s, r, 0, h);
+    float *top = sum + m->kv_lora, *total = top + 1;
 
     (void)worker;
-    for (uint32_t h = 0; spans_of(s, r) && h < m->heads; h++) {
-        float *sum = part_of(s, r, 0, h);
-        float *top = sum + m->kv_lora, *total = top + 1;
+    if (!spans_of(s, r))
+        return;
+    for (uint32_t j = 1; j < spans_of(s, r); j++) {
+        const float *b = part_of(s, r, j, h);
 
-        for (uint32_t j = 1; j < spans_of(s, r); j++) {
-            const float *b = part_of(s, r, j, h);
-
-            join(m, sum, top, total, b, b[m->kv_lora], b[m->kv_lora + 1]);
-        }
-        m->k->scale(sum, 1 / *total, NULL, 0, m->kv_lora,
-                    qt + (uint64_t)h * m->kv_lora);
+        join(m, sum, top, total, b, b[m->kv_lora], b[m->kv_lora + 1]);
     }
+    m->k->scale(sum, 1 / *total, NULL, 0, m->kv_lora,
+                s->qt + (uint64_t)t * m->kv_lora);
 }
 
 /* Heads of one task: many, to read latents seldom, but few enough that one row
- * keeps the pool busy. */
+ * keeps the pool busy.  With tiles, fewer than a side of them cost as much. */
 static uint32_t group_of(const struct mla *m, uint32_t rows)
 {
     uint32_t g = m->heads;
 
-    while (g > 1 && rows * ((m->heads + g - 1) / g) < 2 * m->n_workers)
-        g = (g + 1) / 2;
+    for (uint32_t tasks; g > 1; g = (g + 1) / 2) {
+        tasks = rows * ((m->heads + g - 1) / g);
+        if (tasks >= 2 * m->n_workers ||
+            (m->tiles && g <= ATTEND_SIDE && tasks >= m->n_workers))
+            break;
+    }
     return g < MAX_GROUP ? g : MAX_GROUP;
 }
 
@@ -703,7 +731,7 @@ static void attend_pass(struct work *s)
         s->group = group_of(m, s->rows * s->n_spans);
         parallel(s->rows * s->n_spans * ((m->heads + s->group - 1) / s->group),
                  span_task, s);
-        parallel(s->rows, join_task, s);
+        parallel(s->rows * m->heads, join_task, s);
     } else {
         s->group = group_of(m, s->rows);
         parallel(s->rows * ((m->heads + s->group - 1) / s->group), attend_task,
@@ -979,6 +1007,8 @@ static int read_config(struct mla *m, const struct seam_create *c,
     m->kept = kv_dtype[m->kv].dtype;
     if (m->kept != SEAM_F32 && m->kv_lora % 32 == 0)
         m->tiles = kern_attend(m->k);
+    if (m->kept != SEAM_F32 && m->id % 32 == 0)
+        m->index = kern_attend(m->k);
     if (m->kept == SEAM_F8E4M3 && (m->kv_lora > MAX_F8 || m->id > MAX_F8))
         return plug_fail(err, SEAM_ENOTSUP,
                          "sparse_mla config: kv_dtype \"fp8\" holds records of "

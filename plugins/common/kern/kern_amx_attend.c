@@ -1,7 +1,7 @@
 /* Attention on AMX tiles; see kern_attend.h.
  *
  * Scores: sixteen latents by sixteen heads to a tile of sums, latents as they
- * lie, queries in pairs of inputs.  Mixing: sixteen heads by sixteen columns,
+ * lie, queries in pairs of inputs; the indexer's keys as latents.  Mixing: sixteen heads by sixteen columns,
  * latents in pairs, which takes the columns of 32 apart into two tiles: 0-3,
  * 8-11, 16-19, 24-27 and the others. */
 #include <immintrin.h>
@@ -12,9 +12,10 @@
 #include "kv_record.h"
 
 enum {
-    SIDE = 16, /* heads, latents or columns of a tile                        */
+    SIDE = ATTEND_SIDE, /* heads, latents or columns of a tile               */
     BLOCKS = ATTEND_HEADS / SIDE,
-    PLANES = 3,
+    PLANES = 2,
+    INDEX_PLANES = 3,
     PAIRS = ATTEND_TILE / 2,
     TILE_BYTES = 1024,
 };
@@ -75,17 +76,42 @@ static const uint16_t UPPER[32] = {
     33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63,
 };
 
-/* Thirty-two numbers in planes. */
-static inline void split(const float *x, __m512i plane[PLANES])
+/* Thirty-two numbers in n planes. */
+static inline void split(const float *x, __m512i *plane, uint32_t n)
 {
     const __m512i upper = _mm512_loadu_si512(UPPER);
     __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
 
-    for (uint32_t i = 0; i < PLANES; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         __m512 ta = take_plane(&a), tb = take_plane(&b);
 
         plane[i] = _mm512_permutex2var_epi16(_mm512_castps_si512(ta), upper,
                                              _mm512_castps_si512(tb));
+    }
+}
+
+/* Up to SIDE queries of k numbers: [k / 32][planes] tiles. */
+static inline void pack_queries(char *to, uint32_t k, const float *const *q,
+                                uint32_t n, uint32_t planes)
+{
+    for (uint32_t i = 0; i < k; i += 32) {
+        __m512i plane[INDEX_PLANES][SIDE];
+
+        for (uint32_t h = 0; h < SIDE; h++) {
+            __m512i one[INDEX_PLANES] = { _mm512_setzero_si512(),
+                                          _mm512_setzero_si512(),
+                                          _mm512_setzero_si512() };
+
+            if (h < n)
+                split(q[h] + i, one, planes);
+            for (uint32_t p = 0; p < planes; p++)
+                plane[p][h] = one[p];
+        }
+        for (uint32_t p = 0; p < planes; p++, to += TILE_BYTES) {
+            tile_transpose(plane[p]);
+            for (uint32_t j = 0; j < SIDE; j++)
+                _mm512_store_si512(to + 64 * j, plane[p][j]);
+        }
     }
 }
 
@@ -94,29 +120,9 @@ static void amx_queries(void *mem, uint32_t k, const float *const *q,
 {
     char *to = room(mem, k).q;
 
-    for (uint32_t b = 0; b < BLOCKS; b++)
-        for (uint32_t i = 0; i < k; i += 32, to += PLANES * TILE_BYTES) {
-            __m512i plane[PLANES][SIDE];
-
-            if (b * SIDE >= n)
-                return;
-            for (uint32_t h = 0; h < SIDE; h++) {
-                __m512i one[PLANES] = { _mm512_setzero_si512(),
-                                        _mm512_setzero_si512(),
-                                        _mm512_setzero_si512() };
-
-                if (b * SIDE + h < n)
-                    split(q[b * SIDE + h] + i, one);
-                for (uint32_t p = 0; p < PLANES; p++)
-                    plane[p][h] = one[p];
-            }
-            for (uint32_t p = 0; p < PLANES; p++) {
-                tile_transpose(plane[p]);
-                for (uint32_t j = 0; j < SIDE; j++)
-                    _mm512_store_si512(to + p * TILE_BYTES + 64 * j,
-                                       plane[p][j]);
-            }
-        }
+    for (uint32_t h = 0; h < n;
+         h += SIDE, to += PLANES * (uint64_t)(k / 32) * TILE_BYTES)
+        pack_queries(to, k, q + h, n - h < SIDE ? n - h : SIDE, PLANES);
 }
 
 /* ---- Scores -------------------------------------------------------------- */
@@ -147,31 +153,31 @@ static void latent(char *to, uint16_t dtype, const void *rec, uint32_t k)
     }
 }
 
-/* Two tiles of latents by one of heads: sums of the upper plane in 0 and 2, of
- * the others in 1 and 3. */
-static void score_tiles(const char *lat, uint64_t row, const char *q,
-                        uint32_t k, float *c)
+/* Up to four tiles of latents by one of heads: so many pass while queries, which
+ * come from the second-level cache, are in their tiles. */
+static void score_tiles(const char *lat, uint64_t row, uint32_t tiles,
+                        const char *q, uint32_t k, float *c)
 {
-    const char *second = lat + SIDE * row;
-
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (uint32_t i = 0; i < k; i += 32, lat += 64, second += 64) {
-        _tile_loadd(4, lat, row);
-        _tile_loadd(5, second, row);
+#define TILE(t, with)                                 \
+    if (tiles > (t)) {                                \
+        _tile_loadd(with, lat + (t)*SIDE * row, row); \
+        _tile_dpbf16ps(t, with, 6);                   \
+        _tile_dpbf16ps(t, with, 7);                   \
+    }
+    for (uint32_t i = 0; i < k; i += 32, lat += 64) {
         _tile_loadd(6, q, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(2, 5, 6);
         _tile_loadd(7, q + TILE_BYTES, 64);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(3, 5, 7);
-        _tile_loadd(6, q + 2 * TILE_BYTES, 64);
-        _tile_dpbf16ps(1, 4, 6);
-        _tile_dpbf16ps(3, 5, 6);
+        TILE(0, 4)
+        TILE(1, 5)
+        TILE(2, 4)
+        TILE(3, 5)
         q += PLANES * TILE_BYTES;
     }
+#undef TILE
     _tile_stored(0, c, 64);
     _tile_stored(1, c + 256, 64);
     _tile_stored(2, c + 512, 64);
@@ -195,26 +201,20 @@ static void amx_scores(void *mem, uint32_t k, uint32_t heads, uint16_t dtype,
         else
             memset(m.lat + i * m.lat_row, 0, 2 * (size_t)k);
     tile_configure(&cfg);
-    for (uint32_t i = 0; i < end; i += 32)
-        for (uint32_t b = 0; b * SIDE < heads; b++) {
-            score_tiles(m.lat + i * m.lat_row, m.lat_row,
-                        m.q + b * PLANES * (uint64_t)(k / 32) * TILE_BYTES, k,
-                        m.c);
-            __asm__ volatile("" ::: "memory");
-            for (uint32_t half = 0; half < 2; half++) {
-                const float *c = m.c + 512 * half;
-                __m512i r[SIDE];
+    for (uint32_t b = 0; b * SIDE < heads; b++) {
+        score_tiles(m.lat, m.lat_row, end / SIDE,
+                    m.q + b * PLANES * (uint64_t)(k / 32) * TILE_BYTES, k, m.c);
+        __asm__ volatile("" ::: "memory");
+        for (uint32_t i = 0; i < end; i += SIDE) {
+            __m512i r[SIDE];
 
-                for (uint32_t j = 0; j < SIDE; j++)
-                    r[j] = _mm512_castps_si512(
-                        _mm512_add_ps(_mm512_load_ps(c + SIDE * j),
-                                      _mm512_load_ps(c + 256 + SIDE * j)));
-                tile_transpose(r);
-                for (uint32_t j = 0; j < SIDE && b * SIDE + j < heads; j++)
-                    _mm512_storeu_si512(p[b * SIDE + j] + i + SIDE * half,
-                                        r[j]);
-            }
+            for (uint32_t j = 0; j < SIDE; j++)
+                r[j] = _mm512_load_si512(m.c + SIDE * (i + j));
+            tile_transpose(r);
+            for (uint32_t j = 0; j < SIDE && b * SIDE + j < heads; j++)
+                _mm512_storeu_si512(p[b * SIDE + j] + i, r[j]);
         }
+    }
     _tile_release();
 }
 
@@ -246,7 +246,7 @@ static void plane_probabilities(const struct room *m, uint32_t heads,
 
             if (n - i < 32)
                 memcpy(part, p[h] + i, (n - i) * sizeof *part);
-            split(n - i < 32 ? part : p[h] + i, plane);
+            split(n - i < 32 ? part : p[h] + i, plane, PLANES);
             for (uint32_t l = 0; l < PLANES; l++)
                 _mm512_store_si512(
                     m->p + (l * ATTEND_HEADS + h) * 2 * ATTEND_TILE + 2 * i,
@@ -257,18 +257,26 @@ static void plane_probabilities(const struct room *m, uint32_t heads,
 /* Two tiles of columns for all heads: 0 and 1 are sums of the first heads, 2
  * and 3 of the others. */
 static void mix_tiles(const struct room *m, uint32_t c, uint32_t steps,
-                      bool more, float *sum, uint64_t ld)
+                      bool more, float *sum, uint64_t ld, bool add)
 {
     const uint64_t row = 2 * ATTEND_TILE, plane = ATTEND_HEADS * row;
     const char *mix = m->mix + c / 32 % 2 * 4 * TILE_BYTES, *p = m->p;
     uint64_t next = ld * sizeof *sum;
     float *second = sum + SIDE * ld;
 
-    _tile_loadd(0, sum + c, next);
-    _tile_loadd(1, sum + c + SIDE, next);
-    if (more) {
+    if (add) {
+        _tile_loadd(0, sum + c, next);
+        _tile_loadd(1, sum + c + SIDE, next);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+    }
+    if (more && add) {
         _tile_loadd(2, second + c, next);
         _tile_loadd(3, second + c + SIDE, next);
+    } else if (more) {
+        _tile_zero(2);
+        _tile_zero(3);
     }
     for (uint32_t s = 0; s < steps; s++, mix += TILE_BYTES, p += 64) {
         _tile_loadd(6, mix, 64);
@@ -293,7 +301,8 @@ static void mix_tiles(const struct room *m, uint32_t c, uint32_t steps,
 }
 
 static void amx_mix(void *mem, uint32_t k, uint32_t heads,
-                    const float *const *p, uint32_t n, float *sum, uint64_t ld)
+                    const float *const *p, uint32_t n, float *sum, uint64_t ld,
+                    bool add)
 {
     struct room m = room(mem, k);
     struct tile_config cfg = { .palette = 1 };
@@ -315,7 +324,7 @@ static void amx_mix(void *mem, uint32_t k, uint32_t heads,
         if (c + 32 < k)
             pair_latents(&m, c + 32, end);
         __asm__ volatile("" ::: "memory");
-        mix_tiles(&m, c, end / 32, more, sum, ld);
+        mix_tiles(&m, c, end / 32, more, sum, ld, add);
     }
     _tile_release();
     __asm__ volatile("" ::: "memory");
@@ -338,10 +347,143 @@ static void amx_settle(uint32_t k, uint32_t heads, float *sum, uint64_t ld)
         }
 }
 
+/* ---- The indexer --------------------------------------------------------- */
+
+static uint64_t key_row(uint32_t k)
+{
+    return 2 * (uint64_t)k + 64;
+}
+
+static uint64_t query_block(uint32_t k)
+{
+    return INDEX_PLANES * (uint64_t)(k / 32) * TILE_BYTES;
+}
+
+static uint64_t amx_index_bytes(uint32_t k, uint32_t heads)
+{
+    return (heads + SIDE - 1) / SIDE * query_block(k);
+}
+
+static void amx_index_queries(void *mem, uint32_t k, const float *q,
+                              uint32_t heads)
+{
+    char *to = mem;
+
+    for (uint32_t h = 0; h < heads; h += SIDE, to += query_block(k)) {
+        const float *row[SIDE];
+        uint32_t n = heads - h < SIDE ? heads - h : SIDE;
+
+        for (uint32_t i = 0; i < n; i++)
+            row[i] = q + (uint64_t)(h + i) * k;
+        pack_queries(to, k, row, n, INDEX_PLANES);
+    }
+}
+
+static uint64_t amx_index_keys_bytes(uint32_t k, uint32_t n)
+{
+    return (n + SIDE - 1) / SIDE * SIDE * key_row(k);
+}
+
+static void amx_index_keys(void *mem, uint32_t k, uint16_t dtype,
+                           const void *const *key, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        latent((char *)mem + i * key_row(k), dtype, key[i], k);
+}
+
+/* Up to three tiles of keys by one of heads. */
+static void index_tiles(const char *key, uint64_t row, uint32_t tiles,
+                        const char *q, uint32_t k, float *c)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+#define TILE(t, with)                                 \
+    if (tiles > (t)) {                                \
+        _tile_loadd(with, key + (t)*SIDE * row, row); \
+        _tile_dpbf16ps(t, with, 5);                   \
+        _tile_dpbf16ps(t, with, 6);                   \
+        _tile_dpbf16ps(t, with, 7);                   \
+    }
+    for (uint32_t i = 0; i < k; i += 32, key += 64) {
+        _tile_loadd(5, q, 64);
+        _tile_loadd(6, q + TILE_BYTES, 64);
+        _tile_loadd(7, q + 2 * TILE_BYTES, 64);
+        TILE(0, 3)
+        TILE(1, 4)
+        TILE(2, 3)
+        q += INDEX_PLANES * TILE_BYTES;
+    }
+#undef TILE
+    _tile_stored(0, c, 64);
+    _tile_stored(1, c + 256, 64);
+    _tile_stored(2, c + 512, 64);
+}
+
+static void amx_index_scores(const void *queries, const void *keys, uint32_t n,
+                             uint32_t k, const float *w, uint32_t heads,
+                             float *out)
+{
+    enum { KEYS = 3 * SIDE };
+    struct tile_config cfg = { .palette = 1 };
+    _Alignas(64) float c[KEYS * SIDE];
+
+    for (uint32_t t = 0; t < 8; t++) {
+        cfg.row_bytes[t] = 64;
+        cfg.rows[t] = SIDE;
+    }
+    tile_configure(&cfg);
+    for (uint32_t i = 0; i < n; i += KEYS) {
+        const char *key = (const char *)keys + i * key_row(k), *q = queries;
+        uint32_t live = n - i < KEYS ? n - i : KEYS;
+        uint32_t tiles = (live + SIDE - 1) / SIDE;
+        __m512i sum[KEYS];
+
+        for (uint32_t j = 0; j < KEYS; j++)
+            sum[j] = _mm512_setzero_si512();
+        for (uint32_t h = 0; h < heads; h += SIDE, q += query_block(k)) {
+            __mmask16 lanes =
+                (__mmask16)(heads - h < SIDE ? (1u << (heads - h)) - 1
+                                             : 0xffff);
+            __m512 weight = _mm512_maskz_loadu_ps(lanes, w + h);
+
+            index_tiles(key, key_row(k), tiles, q, k, c);
+            __asm__ volatile("" ::: "memory");
+            for (uint32_t j = 0; j < tiles * SIDE; j++) {
+                /* The second operand where one is no number. */
+                __m512 v = _mm512_maskz_max_ps(lanes, _mm512_setzero_ps(),
+                                               _mm512_load_ps(c + SIDE * j));
+
+                sum[j] = _mm512_castps_si512(
+                    _mm512_fmadd_ps(weight, v, _mm512_castsi512_ps(sum[j])));
+            }
+        }
+        for (uint32_t t = 0; t < tiles; t++) {
+            __m512i *r = sum + t * SIDE;
+            __m512 all;
+
+            tile_transpose(r);
+            all = _mm512_castsi512_ps(r[0]);
+            for (uint32_t j = 1; j < SIDE; j++)
+                all = _mm512_add_ps(all, _mm512_castsi512_ps(r[j]));
+            live = n - i - t * SIDE;
+            _mm512_mask_storeu_ps(
+                out + i + t * SIDE,
+                (__mmask16)(live < SIDE ? (1u << live) - 1 : 0xffff), all);
+        }
+    }
+    _tile_release();
+}
+
 const struct kern_attend kern_attend_amx = {
     .bytes = amx_bytes,
     .queries = amx_queries,
     .scores = amx_scores,
     .mix = amx_mix,
     .settle = amx_settle,
+    .index_bytes = amx_index_bytes,
+    .index_queries = amx_index_queries,
+    .index_keys_bytes = amx_index_keys_bytes,
+    .index_keys = amx_index_keys,
+    .index_scores = amx_index_scores,
 };
