@@ -32,14 +32,16 @@ static void block_max(const struct kern *k, struct sampler *s, const float *v,
         s->block[b] = k->max(v + b * SAMPLER_BLOCK, block_len(n, b));
 }
 
-/* x - x is 0 for what is finite and not a number for what is not. */
-static bool all_finite(const float *x, uint32_t n)
+/* A sum is finite only if all its terms are.  The other way round it may be too
+ * large for a float. */
+static bool all_finite(const struct kern *k, const float *x, uint32_t n)
 {
-    float bad = 0;
-
+    if (isfinite(k->sum(x, n)))
+        return true;
     for (uint32_t i = 0; i < n; i++)
-        bad += x[i] - x[i] == 0 ? 0.0f : 1.0f;
-    return bad == 0;
+        if (!isfinite(x[i]))
+            return false;
+    return true;
 }
 
 /* First id of the largest value; block holds the blocks' largest.  -1 when all
@@ -197,6 +199,13 @@ static double total(const struct kern *k, const float *p, uint32_t n)
     return sum;
 }
 
+/* True when row r has neither a bias nor a mask. */
+static bool allows_all(const struct seam_filter *f, uint32_t row)
+{
+    return !(f->bias_start && f->bias_start[row] < f->bias_start[row + 1]) &&
+           !(f->mask && f->mask_row[row] >= 0);
+}
+
 /* s->p = logits after bias and mask. */
 static void allow(struct sampler *s, const float *logit, uint32_t n,
                   const struct seam_filter *f, uint32_t row)
@@ -264,16 +273,20 @@ static bool distribution(const struct kern *k, struct sampler *s,
                          int32_t *sure)
 {
     float t = f->temperature[row];
+    const float *l = s->p;
     int32_t best;
     float top;
 
     *sure = -1;
-    if (!all_finite(logit, n))
+    if (!all_finite(k, logit, n))
         return false;
-    allow(s, logit, n, f, row);
-    block_max(k, s, s->p, n);
-    best = argmax(s, s->p, n);
-    if (best < 0 || !(s->p[best] < INFINITY))
+    if (t <= 0 && allows_all(f, row))
+        l = logit;
+    else
+        allow(s, logit, n, f, row);
+    block_max(k, s, l, n);
+    best = argmax(s, l, n);
+    if (best < 0 || !(l[best] < INFINITY))
         return false;
     if (t <= 0) {
         *sure = best;
@@ -433,7 +446,7 @@ void sampler_row(const struct kern *k, struct sampler *s,
                        seam_draw(a->filter.seed[r], a->filter.counter[r]).u[0]);
     if (!a->logprob && !a->n_top)
         return;
-    if (all_finite(logit, n)) {
+    if (all_finite(k, logit, n)) {
         report(k, s, a, r, logit, n);
         return;
     }
