@@ -135,17 +135,15 @@ static uint64_t part_floats(const struct mla *m)
  * these; or widened keys. */
 static uint64_t room_floats(const struct mla *m)
 {
-    uint64_t lat = (uint64_t)m->kv_lora + PAD, key = (uint64_t)m->id + PAD;
-    uint64_t tile = TILE * lat;
+    uint64_t lat = (uint64_t)m->kv_lora + PAD, tile = TILE * lat;
+    uint64_t keys =
+        m->index ? m->index->index_keys_bytes(m->id, POOLS) / sizeof(float)
+                 : POOLS * ((uint64_t)m->id + PAD);
 
     if (m->tiles)
         tile = max2(tile, m->tiles->bytes(m->kv_lora) / sizeof(float));
     tile += 2 * MAX_GROUP * lat + MAX_GROUP * TILE;
-    if (m->index)
-        key = m->index->index_keys_bytes(m->id, POOLS) / sizeof(float);
-    else
-        key *= POOLS;
-    return (max2(tile, key) + 15) & ~(uint64_t)15;
+    return (max2(tile, keys) + 15) & ~(uint64_t)15;
 }
 
 static uint64_t n_scores(const struct mla *m)
@@ -357,8 +355,8 @@ static bool chooses(const struct work *s, uint32_t r)
     return s->seq[r] >= 0 && pools_of(s, r) > s->m->top_pools;
 }
 
-/* The indexer's queries of some rows, turned so that a head is a lane, or packed
- * for tiles. */
+/* The indexer's queries of some rows, turned so that a head is a lane, or
+ * packed for tiles. */
 static void turn_task(void *arg, uint32_t t, uint32_t worker)
 {
     const struct work *s = arg;

@@ -1,9 +1,9 @@
 /* Attention on AMX tiles; see kern_attend.h.
  *
  * Scores: sixteen latents by sixteen heads to a tile of sums, latents as they
- * lie, queries in pairs of inputs; the indexer's keys as latents.  Mixing: sixteen heads by sixteen columns,
- * latents in pairs, which takes the columns of 32 apart into two tiles: 0-3,
- * 8-11, 16-19, 24-27 and the others. */
+ * lie, queries in pairs of inputs; the indexer's keys are scored like latents.
+ * Mixing: sixteen heads by sixteen columns, latents in pairs, which takes the
+ * columns of 32 apart into two tiles: 0-3, 8-11, 16-19, 24-27 and the rest. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -31,12 +31,17 @@ struct room {
     uint64_t bytes;
 };
 
-/* Rows of latents are not a power of two apart: sixteen of them meet in the
- * first-level cache. */
+/* Bytes from latent to latent, or key to key: no power of two, since sixteen of
+ * them meet in the first-level cache. */
+static uint64_t latent_row(uint32_t k)
+{
+    return 2 * (uint64_t)k + 64;
+}
+
 static struct room room(void *mem, uint32_t k)
 {
     struct plug_arena a = { .p = mem };
-    struct room r = { .lat_row = 2 * (uint64_t)k + 64 };
+    struct room r = { .lat_row = latent_row(k) };
 
     r.q = plug_take(&a, BLOCKS * PLANES * (uint64_t)(k / 32), TILE_BYTES);
     r.lat = plug_take(&a, ATTEND_TILE, r.lat_row);
@@ -153,8 +158,20 @@ static void latent(char *to, uint16_t dtype, const void *rec, uint32_t k)
     }
 }
 
-/* Up to four tiles of latents by one of heads: so many pass while queries, which
- * come from the second-level cache, are in their tiles. */
+/* Eight tiles of sixteen rows. */
+static void whole_tiles(void)
+{
+    struct tile_config cfg = { .palette = 1 };
+
+    for (uint32_t t = 0; t < 8; t++) {
+        cfg.row_bytes[t] = 64;
+        cfg.rows[t] = SIDE;
+    }
+    tile_configure(&cfg);
+}
+
+/* Up to four tiles of latents by one of heads: so many pass while queries,
+ * which come from the second-level cache, are in their tiles. */
 static void score_tiles(const char *lat, uint64_t row, uint32_t tiles,
                         const char *q, uint32_t k, float *c)
 {
@@ -188,19 +205,14 @@ static void amx_scores(void *mem, uint32_t k, uint32_t heads, uint16_t dtype,
                        const void *const *lat, uint32_t n, float *const *p)
 {
     struct room m = room(mem, k);
-    struct tile_config cfg = { .palette = 1 };
     uint32_t end = (n + 31) & ~31u;
 
-    for (uint32_t t = 0; t < 8; t++) {
-        cfg.row_bytes[t] = 64;
-        cfg.rows[t] = SIDE;
-    }
     for (uint32_t i = 0; i < end; i++)
         if (i < n)
             latent(m.lat + i * m.lat_row, dtype, lat[i], k);
         else
             memset(m.lat + i * m.lat_row, 0, 2 * (size_t)k);
-    tile_configure(&cfg);
+    whole_tiles();
     for (uint32_t b = 0; b * SIDE < heads; b++) {
         score_tiles(m.lat, m.lat_row, end / SIDE,
                     m.q + b * PLANES * (uint64_t)(k / 32) * TILE_BYTES, k, m.c);
@@ -349,11 +361,6 @@ static void amx_settle(uint32_t k, uint32_t heads, float *sum, uint64_t ld)
 
 /* ---- The indexer --------------------------------------------------------- */
 
-static uint64_t key_row(uint32_t k)
-{
-    return 2 * (uint64_t)k + 64;
-}
-
 static uint64_t query_block(uint32_t k)
 {
     return INDEX_PLANES * (uint64_t)(k / 32) * TILE_BYTES;
@@ -381,14 +388,14 @@ static void amx_index_queries(void *mem, uint32_t k, const float *q,
 
 static uint64_t amx_index_keys_bytes(uint32_t k, uint32_t n)
 {
-    return (n + SIDE - 1) / SIDE * SIDE * key_row(k);
+    return (n + SIDE - 1) / SIDE * SIDE * latent_row(k);
 }
 
 static void amx_index_keys(void *mem, uint32_t k, uint16_t dtype,
                            const void *const *key, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        latent((char *)mem + i * key_row(k), dtype, key[i], k);
+        latent((char *)mem + i * latent_row(k), dtype, key[i], k);
 }
 
 /* Up to three tiles of keys by one of heads. */
@@ -425,16 +432,11 @@ static void amx_index_scores(const void *queries, const void *keys, uint32_t n,
                              float *out)
 {
     enum { KEYS = 3 * SIDE };
-    struct tile_config cfg = { .palette = 1 };
     _Alignas(64) float c[KEYS * SIDE];
 
-    for (uint32_t t = 0; t < 8; t++) {
-        cfg.row_bytes[t] = 64;
-        cfg.rows[t] = SIDE;
-    }
-    tile_configure(&cfg);
+    whole_tiles();
     for (uint32_t i = 0; i < n; i += KEYS) {
-        const char *key = (const char *)keys + i * key_row(k), *q = queries;
+        const char *key = (const char *)keys + i * latent_row(k), *q = queries;
         uint32_t live = n - i < KEYS ? n - i : KEYS;
         uint32_t tiles = (live + SIDE - 1) / SIDE;
         __m512i sum[KEYS];
@@ -447,7 +449,7 @@ static void amx_index_scores(const void *queries, const void *keys, uint32_t n,
                                              : 0xffff);
             __m512 weight = _mm512_maskz_loadu_ps(lanes, w + h);
 
-            index_tiles(key, key_row(k), tiles, q, k, c);
+            index_tiles(key, latent_row(k), tiles, q, k, c);
             __asm__ volatile("" ::: "memory");
             for (uint32_t j = 0; j < tiles * SIDE; j++) {
                 /* The second operand where one is no number. */

@@ -3,10 +3,10 @@
  * Latents are BF16 as they lie in the cache, or become so exactly (e4m3 with a
  * scale that is a power of two).  Queries and probabilities are cut into two
  * BF16 planes, which leave an error of 2^-16 of each: little beside the 2^-8 of
- * latents that have been rounded.  The indexer's queries, with which is chosen,
- * are cut into three, which hold all 24 bits.  Products are exact, and sums are
- * F32 in an order that depends on the latents' places alone, neither on how many
- * heads come together nor on other rows. */
+ * latents that have been rounded.  The indexer's queries, which choose, are cut
+ * into three, which hold all 24 bits.  Products are exact, and sums are F32 in
+ * an order that depends on the latents' places alone, neither on how many heads
+ * come together nor on other rows. */
 #ifndef SEAM_KERN_ATTEND_H
 #define SEAM_KERN_ATTEND_H
 
@@ -31,9 +31,9 @@ struct kern_attend {
     void (*scores)(void *mem, uint32_t k, uint32_t heads, uint16_t dtype,
                    const void *const *lat, uint32_t n, float *const *p);
 
-    /* sum[h][c] = (add ? sum[h][c] : 0) + sum_i p[h][i] lat[i][c] for the latents
-     * of the last scores; sum is [heads][ld], and its columns are in an order of
-     * the kernel's own until settle. */
+    /* sum[h][c] = (add ? sum[h][c] : 0) + sum_i p[h][i] lat[i][c] for the
+     * latents of the last scores; sum is [heads][ld], and its columns are in an
+     * order of the kernel's own until settle. */
     void (*mix)(void *mem, uint32_t k, uint32_t heads, const float *const *p,
                 uint32_t n, float *sum, uint64_t ld, bool add);
     void (*settle)(uint32_t k, uint32_t heads, float *sum, uint64_t ld);
