@@ -368,7 +368,8 @@ static void heads_part(void *arg, const struct kern_part *t,
 
     if (!head_find(s, t->i, &p))
         return;
-    if (next->i != t->i && !lasting(s->m, p.n) && head_find(s, next->i, &q)) {
+    if (next->i != t->i && !lasting(s->m, p.n) && head_find(s, next->i, &q) &&
+        !lasting(s->m, q.n)) {
         p.next = matrix(&q);
         head_fetch(&q);
     }

@@ -430,15 +430,14 @@ SIMD_INLINE void delta_tile(uint32_t nu, uint32_t nt, const float *S,
     UNROLL
     for (uint32_t j = 0; j < nt * nu; j++)
         p[j] = o[j] = vf_zero();
-    next = next ? next + e : S + e;
     S += e;
     delta += e;
-    for (uint32_t d = 0; d < nk; d++, S += nv, next += nv) {
+    for (uint32_t d = 0; d < nk; d++, S += nv) {
         UNROLL
         for (uint32_t u = 0; u < nu; u++) {
             s[u] = vf_load_n(S + u * L, u + 1 < nu ? L : w);
-            if (nt == 1)
-                __builtin_prefetch(next + u * L, 0, 2);
+            if (nt == 1 && next)
+                __builtin_prefetch(next + (uint64_t)d * nv + e + u * L, 0, 2);
         }
         UNROLL
         for (uint32_t j = 0; j < nt; j++) {
