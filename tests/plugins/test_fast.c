@@ -17,7 +17,7 @@
 
 static const char *const ISA[] = { "generic", "avx2", "avx512", "avx512vnni",
                                    "amx" };
-enum { N_ISA = 5, FIRST_INTEGER = 3 };
+enum { N_ISA = 5, FIRST_INTEGER = 3, TILES = 4 };
 
 static bool runs(uint32_t isa)
 {
@@ -31,15 +31,17 @@ static bool runs(uint32_t isa)
                __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq") &&
                (isa == 2 || __builtin_cpu_supports("avx512vnni")) &&
-               (isa != 4 || kern_pick("amx"));
+               (isa != TILES || kern_pick("amx"));
 #endif
     return isa == 0;
 }
 
-/* The last two add products of integer weights to the third, no more. */
+/* The last two add products of integer weights to the third, the last of them
+ * those of BF16 weights and attention to planes that are kept rounded. */
 static bool matters(uint32_t isa, const struct world *w)
 {
-    return isa < FIRST_INTEGER || w->store == TH_GPTQ || w->store == TH_I8 ||
+    return (isa == TILES && w->store == TH_BF16) || isa < FIRST_INTEGER ||
+           w->store == TH_GPTQ || w->store == TH_I8 ||
            w->expert_store == TH_GPTQ || w->expert_store == TH_I8;
 }
 
@@ -571,6 +573,30 @@ Test(sparse_mla, keeps_the_contract)
     contract("sparse_mla", WORLD_MLA, &w, 200);
 }
 
+/* With what tiles ask for: latents and keys of a multiple of 32, kept rounded. */
+Test(sparse_mla, keeps_the_contract_on_tiles)
+{
+    static const char *const kept[] = { "bf16", "fp8" };
+
+    for (uint32_t k = 0; k < 2; k++) {
+        struct world w = {
+            .seed = 14, .kv_lora = 32, .index_dim = 32, .index_heads = 17
+        };
+        char more[32];
+        struct check c;
+
+        snprintf(more, sizeof more, ", \"kv_dtype\": \"%s\"", kept[k]);
+        c = check_of("sparse_mla", &w, WORLD_MLA,
+                     config(runs(TILES) ? TILES : best(), more));
+        check_cuts(&c);
+        check_accept(&c);
+        check_random(&c, 7 + k, 100);
+        check_tenant(&c);
+        check_padding(&c);
+        th_free(c.h);
+    }
+}
+
 Test(sparse_mla, keeps_the_contract_with_odd_pools)
 {
     struct world w = { .seed = 13, .kpool = 3, .topk = 9 };
@@ -775,18 +801,32 @@ static int by_value(const void *a, const void *b)
 }
 
 /* A context of many pools, so that scores come in several tasks and passes:
- * the same selection as the reference's in every row. */
+ * the same selection as the reference's in every row.  Keys of 32 numbers that
+ * are kept rounded go to tiles. */
 Test(sparse_mla, selects_what_its_reference_selects_in_a_long_context)
 {
     enum { N = 1500, STEP = 250 };
 
-    static const char *const kept[] = { F32_PLANES, ", \"kv_dtype\": \"bf16\"",
-                                        ", \"kv_dtype\": \"fp8\"" };
+    static const struct {
+        const char *kept;
+        uint32_t index_dim, index_heads;
+    } of[] = {
+        { F32_PLANES, 0, 0 },
+        { ", \"kv_dtype\": \"bf16\"", 0, 0 },
+        { ", \"kv_dtype\": \"fp8\"", 0, 0 },
+        { ", \"kv_dtype\": \"bf16\"", 32, 17 },
+        { ", \"kv_dtype\": \"fp8\"", 32, 17 },
+    };
 
     EACH_ISA(isa)
-    for (uint32_t k = 0; k < 3; k++) {
-        struct world w = { .seed = 61, .kpool = 2, .topk = 64, .d = 40 };
-        struct th *h = world_new(&w, WORLD_MLA, config(isa, kept[k]));
+    for (uint32_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct world w = { .seed = 61,
+                           .kpool = 2,
+                           .topk = 64,
+                           .d = 40,
+                           .index_dim = of[k].index_dim,
+                           .index_heads = of[k].index_heads };
+        struct th *h = world_new(&w, WORLD_MLA, config(isa, of[k].kept));
         const char *name[2] = { "sparse_mla", "sparse_mla_ref" };
         float *x = world_input(&w, 5, N), *y[2];
         struct picks p[2] = { 0 };

@@ -572,6 +572,11 @@ Test(cpu, samples_as_its_reference_does)
             draw_logits(l[0], &t->r, (uint64_t)ROWS * n_vocab);
             if (round % 7 == 3)
                 l[0][3 * n_vocab + n_vocab / 2] = round % 2 ? NAN : INFINITY;
+            /* Finite, though the sum of the largest vocabulary is not. */
+            for (uint32_t i = 0; i < n_vocab && round % 7 == 5; i += 50) {
+                l[0][4 * n_vocab + i] = -1e37f;
+                l[0][5 * n_vocab + i] = 1e37f;
+            }
             memcpy(l[1], l[0], (uint64_t)ROWS * n_vocab * 4);
             for (uint32_t b = 0; b < 2; b++) {
                 const struct side *o = b ? &t->ref : &t->fast;
